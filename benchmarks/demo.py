@@ -18,7 +18,7 @@ from logo_ssl.data import load_data
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.knn import KNN
-from logo_ssl.eval.protocol import compare
+from logo_ssl.eval.protocol import evaluate
 from logo_ssl.recipes import find_recipe
 from logo_ssl.system.hardware import hardware, provenance
 from logo_ssl.train import pretrain
@@ -34,7 +34,7 @@ def measured(strategy, seed, recipe, out):
     seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
     encoder, how = load_encoder(str(run.path)), Extraction(cache=False)
     data = load_data("scenes", encoder.size)
-    compared = compare(lambda other, how: KNN(str(run.path)).measure(other, data, how), encoder, how, True)
+    compared = evaluate(KNN(str(run.path)).measure, encoder, data, how, None, with_baselines=True)
     return {"knn": {name: found.figures for name, found in compared.items()}, "cpu_seconds": round(seconds, 1)}
 
 

@@ -20,11 +20,10 @@ import torch
 import torchvision
 from PIL import Image
 
-from logo_ssl.detection.config import COCO_RECIPE, VOC_RECIPE
 from logo_ssl.detection.data import clean_annotations
 from logo_ssl.detection.formats import ImageAnnotation, ObjectAnnotation
 from logo_ssl.detection.model import build_detector
-from logo_ssl.detection.train import Batches, TrainerConfig, TrainingImages, train_detector
+from logo_ssl.detection.train import COCO_RECIPE, VOC_RECIPE, Batches, TrainerConfig, TrainingImages, train_detector
 from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZES = ((375, 500), (500, 375), (333, 500), (500, 333), (375, 500), (400, 500), (375, 500), (500, 334))

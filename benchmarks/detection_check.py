@@ -21,8 +21,9 @@ from xml.sax.saxutils import escape
 import torch
 
 from logo_ssl.detection import load_detection
-from logo_ssl.detection.config import DetectionRecipe, DetectorConfig, scaled
 from logo_ssl.detection.evaluate import detect
+from logo_ssl.detection.model import DetectorConfig
+from logo_ssl.detection.train import DetectionRecipe, scaled
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.models.backbones import build_backbone

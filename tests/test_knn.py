@@ -5,8 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
 
-from logo_ssl.knn import knn_accuracy, nearest_neighbours, top_accuracies, votes
+from logo_ssl.knn import extract, nearest_neighbours, top_accuracies, votes
 
 
 @pytest.mark.parametrize(("k", "tau"), [(1, 0.07), (20, 0.07), (50, 0.1)])
@@ -17,10 +18,11 @@ def test_weighted_knn_predicts_as_scikit_learn(k, tau):
     bank, queries = centres[labels] + 1.5 * torch.randn(300, 16), centres[labels[:80]] + 1.5 * torch.randn(80, 16)
     reference = KNeighborsClassifier(k, metric="cosine", weights=lambda distance: np.exp((1 - distance) / tau))
     reference.fit(bank.double().numpy(), labels.numpy())
-    scores = votes(nearest_neighbours(queries, bank, k, chunk=17), labels, 5, k, tau)
+    near = nearest_neighbours(queries, bank, k, chunk=17)
+    scores = votes(near, labels, 5, k, tau)
     assert scores.argmax(1).tolist() == reference.predict(queries.double().numpy()).tolist()
     expected = 100 * np.mean(reference.predict(queries.double().numpy()) == labels[:80].numpy())
-    assert knn_accuracy(queries, labels[:80], bank, labels, k, tau) == pytest.approx(expected)
+    assert top_accuracies(near, labels[:80], labels, k, tau, tops=(1,)) == pytest.approx((expected,))
 
 
 def test_a_cold_temperature_does_not_overflow():
@@ -65,9 +67,8 @@ def test_top_5_counts_the_classes_with_most_votes(k, tau):
         for c, row in zip(cosine.tolist(), rows.tolist(), strict=True):
             votes[int(labels[row])] = votes.get(int(labels[row]), 0.0) + math.exp(c / tau)
         expected.append(int(label) in sorted(votes, key=lambda name: -votes[name])[:5])
-    top1, top5 = top_accuracies(near, truth, labels, k, tau, chunk=11)
+    _, top5 = top_accuracies(near, truth, labels, k, tau, chunk=11)
     assert top5 == pytest.approx(100 * np.mean(expected))
-    assert top1 == pytest.approx(knn_accuracy(queries, truth, bank, labels, k, tau))
 
 
 @pytest.mark.gpu
@@ -76,3 +77,25 @@ def test_a_bank_on_the_cpu_is_searched_on_the_gpu():
     bank, _ = features(150)
     on_cpu, on_gpu = (nearest_neighbours(bank, bank, 9, device=torch.device(name)) for name in ("cpu", "cuda"))
     assert on_gpu.row.equal(on_cpu.row)
+
+
+SETTINGS = ((0.5,) * 3, (0.25,) * 3, 16)
+
+
+def test_a_backbone_in_training_is_looked_at_in_eval_mode_and_left_as_it_was(generator):
+    images = torch.randint(0, 256, (6, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    backbone = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    frozen = extract(backbone.eval(), images, *SETTINGS)
+    assert extract(backbone.train(), images, *SETTINGS).equal(frozen)
+    assert backbone.training
+    assert all(value.equal(before[name]) for name, value in backbone.state_dict().items())
+
+
+def test_images_that_are_no_squares_are_cut_and_not_squashed(generator):
+    middle = torch.randint(0, 256, (2, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    margin = torch.zeros(2, 3, 16, 24, dtype=torch.uint8)
+    wide = torch.cat([margin, middle, margin], dim=3)
+    backbone = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten())
+    assert extract(backbone, wide, *SETTINGS).equal(extract(backbone, middle, *SETTINGS))
+    assert extract(backbone, wide.transpose(2, 3), *SETTINGS).equal(extract(backbone, middle.mT, *SETTINGS))

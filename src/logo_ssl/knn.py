@@ -79,7 +79,7 @@ def nearest_neighbours(
     device: torch.device | None = None,
     chunk: int = 4096,
     block_bytes: int = BLOCK_BYTES,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Neighbours:
     """The k most similar features (cosine) of each query, block by block; leaving one out, row i never finds itself."""
     device = queries.device if device is None else device
@@ -102,7 +102,7 @@ def nearest_neighbours(
                 best = cosine.topk(min(k, cosine.shape[1]), dim=1)
                 cosine, row = best.values, row.gather(1, best.indices)
         rows.append(Neighbours(cosine.cpu(), row.cpu()))
-        progress(first + len(part))
+        progress(first + len(part), len(queries))
     return Neighbours(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
 
 
@@ -135,15 +135,3 @@ def top_accuracies(
         hit = (best.indices == truth[:, None]) & (best.values > 0)
         right = [count + int(hit[:, :top].sum()) for count, top in zip(right, tops, strict=True)]
     return tuple(100 * count / len(query_labels) for count in right)
-
-
-def knn_accuracy(
-    queries: Float[Tensor, "Q F"],
-    query_labels: Int[Tensor, " Q"],
-    bank: Float[Tensor, "N F"],
-    bank_labels: Int[Tensor, " N"],
-    k: int,
-    tau: float,
-) -> float:
-    """Top-1 accuracy in percent."""
-    return top_accuracies(nearest_neighbours(queries, bank, k), query_labels, bank_labels, k, tau, tops=(1,))[0]

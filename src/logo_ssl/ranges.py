@@ -1,8 +1,9 @@
 """Types of settings with the values that they may have: `tau: Positive = 0.2` is checked wherever a config is."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from math import inf
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from .errors import UserError
 
@@ -22,6 +23,13 @@ def check_range(name: str, value: Any, hint: Any) -> None:
             raise UserError(f"{name}={shown}: must be {allowed.must}.")
 
 
+def check_ranges(config: Any) -> None:
+    """UserError for a field of a dataclass that has a value its type does not allow."""
+    hints = get_type_hints(type(config), include_extras=True)
+    for field in fields(config):
+        check_range(field.name, getattr(config, field.name), hints[field.name])
+
+
 def at_least(least: float, note: str = "") -> Allowed:
     """No less, and finite."""
     return Allowed(lambda value: least <= value < inf, f"{least} or more{note}")
@@ -30,6 +38,7 @@ def at_least(least: float, note: str = "") -> Allowed:
 Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, Allowed(lambda value: 0 < value < inf, "a positive number")]
 NotNegative = Annotated[float, at_least(0)]
+BelowOne = Annotated[float, Allowed(lambda value: 0 <= value < 1, "0 or more, and less than 1")]
 Share = Annotated[float, Allowed(lambda value: 0 <= value <= 1, "0 to 1")]
 Side = Annotated[int, at_least(8)]
 """Of a crop, in pixels."""

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
-from logo_ssl.detection.config import DetectionRecipe, DetectorConfig
-from logo_ssl.detection.model import build_detector
-from logo_ssl.detection.train import DetectorModule, TrainerConfig, TrainingImages, train_detector
+from logo_ssl.detection.model import DetectorConfig, build_detector
+from logo_ssl.detection.train import DetectionRecipe, DetectorModule, TrainerConfig, TrainingImages, train_detector
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.features import Extraction
 

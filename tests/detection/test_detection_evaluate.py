@@ -3,10 +3,6 @@
 import importlib.util
 import json
 import re
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +20,7 @@ from logo_ssl.detection.formats import ImageAnnotation, ObjectAnnotation, encode
 from logo_ssl.detection.metrics import Detections, judge
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run, found_checkpoints
+from logo_ssl.run import Run
 
 BRIEF = replace(SMALL, iterations=1, norm_batches=0)
 LONG = small(
@@ -151,49 +147,13 @@ def test_the_table_has_the_ap_of_each_class(capsys, tmp_path):
         assert re.search(rf"│ {name} +│ {value:.2f} ", told)
 
 
-STUCK = """
-import hashlib, sys
-from logo_ssl.cli import main
-from logo_ssl.detection.train import DetectorModule
-from logo_ssl.train.checkpoint import Checkpoints
-step = DetectorModule.training_step
-def stuck(self, batch, i):
-    if self.global_step == 2:
-        step(self, batch, i)
-        print("stuck", flush=True)
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # one long call, in which Python runs no handler
-    return step(self, batch, i)
-DetectorModule.training_step = stuck
-Checkpoints._agree = lambda self, trainer: (False, True)  # saves after each iteration
-main(sys.argv[1:])
-"""
-
-
-def test_a_signal_ends_a_long_iteration_within_seconds_and_keeps_the_checkpoint(tmp_path):
-    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
-    words = ("eval", "detect", "random/resnet18", "--device", "cpu", "--workers", "0", "--data", str(root))
-    words += (*BRIEF_WORDS, "--iterations", "4", "--out", str(tmp_path / "found.json"))
-    with subprocess.Popen(
-        [sys.executable, "-c", STUCK, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        while b"stuck" not in (line := process.stdout.readline()):
-            assert line, process.stderr.read()
-        process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert process.wait(30) == 128 + signal.SIGTERM
-        assert time.monotonic() - began < 10
-        told = process.stderr.read().decode()
-    (kept,) = found_checkpoints(tmp_path / "found-training")
-    assert f"Stopped by SIGTERM in an iteration; the same command goes on from {kept.name}" in told
-
-
 def test_what_breaks_after_the_check_costs_no_training(tmp_path, encoder, monkeypatch):
     root = save_coco(tmp_path / "coco", {"train": 4, "val": 2})
     data, out, broken = load_detection(str(root)), tmp_path / "figures.json", root / "val" / "1.png"
     original, train = broken.read_bytes(), evaluate.train_detector
     with monkeypatch.context() as patch:
         patch.setattr(evaluate, "train_detector", lambda *a: (train(*a), broken.write_bytes(b"no image"))[0])
-        with pytest.raises(UserError, match=r"1\.png .*figures-training"):
+        with pytest.raises(UserError, match=r"1\.png"):
             detect(encoder, data, BRIEF, HOW, out=out)
     broken.write_bytes(original)
     detect(encoder, data, BRIEF, HOW, out=out)

@@ -13,12 +13,12 @@ from small_detectors import SMALL as RECIPE
 from small_detectors import ThinResNet, small, untrained
 
 from logo_ssl.detection import model as masking
-from logo_ssl.detection.config import DetectorConfig
 from logo_ssl.detection.model import (
     EXAMPLES,
     Anchors,
     BalancedSampler,
     DetectionTransform,
+    DetectorConfig,
     ImageRandomness,
     box_loss,
     build_detector,

@@ -12,13 +12,17 @@ import pytest
 import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
-from logo_ssl.detection.config import COCO_RECIPE, VOC_RECIPE, changed, learning_rate, recipe_for, scaled
-from logo_ssl.detection.evaluate import detect
+from logo_ssl.detection.evaluate import changed, detect
 from logo_ssl.detection.train import (
+    COCO_RECIPE,
+    VOC_RECIPE,
     TrainingImages,
     flipped,
+    learning_rate,
     make_sample,
+    recipe_for,
     refresh_norms,
+    scaled,
     train_detector,
 )
 from logo_ssl.errors import Interrupted, UserError

@@ -11,14 +11,14 @@ from torch import nn
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.eval.encoder import FrozenEncoder
 from logo_ssl.eval.features import Extraction
-from logo_ssl.eval.protocol import DataProtocol, Measured
+from logo_ssl.eval.protocol import DataProtocol, Measurement
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
 
 def measured(
     kind: type[DataProtocol], encoder: FrozenEncoder, data: ImageSet, how: Extraction = QUIET, **options: object
-) -> Measured:
+) -> Measurement:
     """What a protocol with some options finds."""
     return kind(encoder.name, **options).measure(encoder, data, replace(how, unreadable=[]))
 

@@ -12,7 +12,7 @@ import torch
 
 from logo_ssl import cli
 from logo_ssl.eval import PROTOCOLS
-from logo_ssl.eval.protocol import Measured, judge
+from logo_ssl.eval.protocol import Measurement, judge
 from logo_ssl.train import Pretraining
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
@@ -112,8 +112,9 @@ def test_linear_by_lbfgs_and_transfer_are_the_same_on_the_same_images(capsys, pa
 
 
 def test_a_verdict_needs_more_than_two_errors_of_the_difference() -> None:
-    def found(value: float, error: float, metric: str = "top-1") -> Measured:
-        return Measured("knn", {metric: value, "top-5": 0.0}, {metric: error, "top-5": 1.0}, {}, {})
+    def found(value: float, error: float, metric: str = "top-1") -> Measurement:
+        errors = {metric: error, "top-5": 1.0}
+        return Measurement("knn", {metric: value, "top-5": 0.0}, {"standard_errors": errors}, {})
 
     ours = {"run": found(50.0, 3.0)}
     assert judge([ours]) == ""
@@ -189,8 +190,8 @@ REFUSED = [
     ("knn random/tiny --data {parted} --batch-size 0", "batch_size=0"),
     ("knn random/tiny --data {parted} --workers -2", "workers=-2"),
     ("knn random/tiny --data {parted} --max-bad 2", "max_bad=2"),
-    ("knn random/tiny --data {parted} --protocols 0 0.1", "protocols=0 0.1"),
-    ("knn random/tiny --data {parted} --protocols 5 nan", "protocols=5 nan"),
+    ("knn random/tiny --data {parted} --protocols 0 0.1", "protocols=(0, 0.1)"),
+    ("knn random/tiny --data {parted} --protocols 5 nan", "protocols=(5, nan)"),
     ("knn random/tiny --data {parted} --protocols 30 0.1", "k=30"),
     ("knn random/tiny --data {parted} --out {here}/x.txt", "out="),
     ("knn random/tiny --data {parted} --out {here}/taken.json", "--overwrite"),
@@ -199,8 +200,8 @@ REFUSED = [
     ("knn random/tiny --data {here}/two.npz", "2"),
     ("knn random/tiny --data {here}/broken --max-bad 1", "broken"),
     ("linear random/tiny --data {parted} --epochs 0", "epochs=0"),
-    ("linear random/tiny --data {parted} --rates 0 1", "rates=[0.0, 1.0]"),
-    ("linear random/tiny --data {parted} --rates nan", "rates=[nan]"),
+    ("linear random/tiny --data {parted} --rates 0 1", "rates=0.0 1.0"),
+    ("linear random/tiny --data {parted} --rates nan", "rates=nan"),
     ("linear random/tiny --data {parted} --seed -1", "seed=-1"),
     ("linear random/tiny --data {here}/few.npz", "too few images"),
     ("transfer random/tiny --sets petz", "pets"),
@@ -209,7 +210,7 @@ REFUSED = [
     ("finetune random/tiny --data {parted} --lr nan", "lr=nan"),
     ("finetune random/tiny --data {parted} --batch-size 1", "batch_size=1"),
     ("finetune random/tiny --data {here}/few.npz", "too few images"),
-    ("semi random/tiny --data {parted} --fractions 0.1 2", "fractions=[0.1, 2.0]"),
+    ("semi random/tiny --data {parted} --fractions 0.1 2", "fractions=0.1 2.0"),
 ]
 
 

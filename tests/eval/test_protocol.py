@@ -13,7 +13,8 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accur
 from logo_ssl.data import ImageSet
 from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
 from logo_ssl.eval.features import Extraction
-from logo_ssl.eval.protocol import mean_per_class, save, top1, top_k
+from logo_ssl.eval.protocol import about_data, mean_per_class, top1, top_k
+from logo_ssl.eval.protocol import save as save_result
 
 HOW = Extraction(device="cpu")
 
@@ -21,6 +22,10 @@ HOW = Extraction(device="cpu")
 @pytest.fixture
 def encoder(run) -> FrozenEncoder:
     return load_encoder(str(run.path))
+
+
+def save(protocol, result, encoder, data, how, **options):
+    return save_result(protocol, result | about_data(data, how), encoder, how, **options)
 
 
 def test_the_same_evaluation_replaces_itself_and_another_does_not(encoder, images: ImageSet):

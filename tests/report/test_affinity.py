@@ -10,7 +10,7 @@ from PIL import Image
 from logo_ssl import cli
 from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
-from logo_ssl.eval.affinity import (
+from logo_ssl.report.affinity import (
     Reference,
     compare_rankings,
     find_reference,
@@ -160,5 +160,5 @@ def test_heat_is_the_affinity_of_the_windows(make_run, images):
     z = measures.encode(image, box).z
     heat = slide(measures, z, image, (1.0, 1.0))
     expected = measures.affinities(z, z)
-    np.testing.assert_allclose(heat.learned, np.full((16, 16), expected["learned"]), rtol=1e-5)
-    np.testing.assert_allclose(heat.cosine, np.ones((16, 16)), rtol=1e-5)
+    np.testing.assert_allclose(heat["learned"], np.full((16, 16), expected["learned"]), rtol=1e-5)
+    np.testing.assert_allclose(heat["cosine"], np.ones((16, 16)), rtol=1e-5)

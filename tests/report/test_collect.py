@@ -13,10 +13,10 @@ from PIL import Image
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.eval.affinity import load_measures
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.knn import extract
 from logo_ssl.recipes import read_recipe
+from logo_ssl.report.affinity import load_measures
 from logo_ssl.report.collect import NEAR, RunCollector, neighbours_and_map
 from logo_ssl.report.gallery import (
     LEAST_FOR_TSNE,

@@ -16,7 +16,6 @@ from ..data import data_root
 from ..data.decode import BadImage, decode, plain_reason, seen_size
 from ..errors import DataMissing, UserError, nearest
 from ..system.text import counted
-from .config import COCO, VOC
 from .formats import (
     UNKNOWN,
     ImageAnnotation,
@@ -30,6 +29,7 @@ from .formats import (
     voc_list,
 )
 
+VOC, COCO = "voc07+12", "coco"
 SHRUNK = 64
 """Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
 NAMED = 5
@@ -165,7 +165,13 @@ class DetectionData(NamedTuple):
             lines.append(
                 f"{self.name}, {what}: {counted(len(part), 'image')}, {counted(part.n_objects, 'object')}{odd}."
             )
-        if both := self._in_both():
+        train, test = (
+            {image.path: image.path.stat().st_size for image in part.images if image.path.is_file()}
+            for part in (self.train, self.test)
+        )
+        shared = set(train.values()) & set(test.values())  # only files of these sizes are read
+        known = {_digest(path) for path, size in train.items() if size in shared}
+        if both := [path.name for path, size in test.items() if size in shared and _digest(path) in known]:
             lines.append(f"Both in train and in test: {counted(len(both), 'image')} ({first_of(both)}).")
         seen, asked = (
             {int(label) for image in part.images for label in image.labels} for part in (self.train, self.test)
@@ -173,16 +179,6 @@ class DetectionData(NamedTuple):
         if never := [self.test.classes[label - 1] for label in sorted(asked - seen)]:
             lines.append(f"Classes that only test images have: {first_of(never)}.")
         return lines
-
-    def _in_both(self) -> list[str]:
-        """Test images that are training images, byte by byte; only files of a size that both have are read."""
-        train, test = (
-            {image.path: image.path.stat().st_size for image in part.images if image.path.is_file()}
-            for part in (self.train, self.test)
-        )
-        shared = set(train.values()) & set(test.values())
-        known = {_digest(path) for path, size in train.items() if size in shared}
-        return [path.name for path, size in test.items() if size in shared and _digest(path) in known]
 
 
 def _digest(file: Path) -> bytes:
@@ -202,50 +198,47 @@ def clean_annotations(
 
     `agnostic` makes one class of all categories; with `masks`, an object needs an outline.
     """
-    number = None if agnostic else {name: i for i, name in enumerate(classes, 1)}
-    counts, unknown = Counter[str](), Counter[str]()
-    images = tuple(_clean_image(image, number, counts, unknown, masks) for image in annotations)
+    number = {name: i for i, name in enumerate(classes, 1)}
+    images, counts, unknown = list[AnnotatedImage](), Counter[str](), Counter[str]()
+    for image in annotations:
+        kept: list[ObjectAnnotation] = []
+        for found in image.objects:
+            left, right = (min(max(x, 0.0), float(image.width)) for x in found.box[::2])
+            top, bottom = (min(max(y, 0.0), float(image.height)) for y in found.box[1::2])
+            box = (left, top, right, bottom)
+            if found.category == UNKNOWN:
+                counts["of categories without a name, dropped"] += 1
+            elif not agnostic and found.category not in number:
+                unknown[found.category] += 1
+            elif right <= left or bottom <= top:
+                counts["without area in the image, dropped"] += 1
+            elif masks and not has_outline(found.segmentation):
+                counts["with outlines of fewer than three corners, dropped"] += 1
+            else:
+                counts["partly outside the image, clipped"] += box != found.box
+                kept.append(found._replace(box=box))
+        counts["image(s) without objects"] += not kept
+        boxes = np.array([found.box for found in kept], np.float32).reshape(-1, 4)
+        sides = boxes[:, 2:] - boxes[:, :2]
+        areas = [side.prod() if found.area is None else found.area for found, side in zip(kept, sides, strict=True)]
+        images.append(
+            AnnotatedImage(
+                image.path,
+                image.height,
+                image.width,
+                boxes,
+                np.array([1 if agnostic else number[found.category] for found in kept], np.int64),
+                np.array([found.crowd for found in kept], bool),
+                np.array([found.difficult for found in kept], bool),
+                np.array(areas, np.float32),
+                tuple(found.segmentation for found in kept),
+                image.number,
+            )
+        )
     if unknown:
         counts[f"of unknown categories ({first_of([*unknown])}), dropped"] = unknown.total()
     classes = AGNOSTIC if agnostic else tuple(classes)
-    return AnnotatedImages(classes, images, counts, unknown, numbers=tuple(range(1, len(classes) + 1)))
-
-
-def _clean_image(
-    image: ImageAnnotation, number: dict[str, int] | None, counts: Counter[str], unknown: Counter[str], masks: bool
-) -> AnnotatedImage:
-    kept: list[ObjectAnnotation] = []
-    for found in image.objects:
-        left, right = (min(max(x, 0.0), float(image.width)) for x in found.box[::2])
-        top, bottom = (min(max(y, 0.0), float(image.height)) for y in found.box[1::2])
-        box = (left, top, right, bottom)
-        if found.category == UNKNOWN:
-            counts["of categories without a name, dropped"] += 1
-        elif number is not None and found.category not in number:
-            unknown[found.category] += 1
-        elif right <= left or bottom <= top:
-            counts["without area in the image, dropped"] += 1
-        elif masks and not has_outline(found.segmentation):
-            counts["with outlines of fewer than three corners, dropped"] += 1
-        else:
-            counts["partly outside the image, clipped"] += box != found.box
-            kept.append(found._replace(box=box))
-    counts["image(s) without objects"] += not kept
-    boxes = np.array([found.box for found in kept], np.float32).reshape(-1, 4)
-    sides = boxes[:, 2:] - boxes[:, :2]
-    areas = [side.prod() if found.area is None else found.area for found, side in zip(kept, sides, strict=True)]
-    return AnnotatedImage(
-        image.path,
-        image.height,
-        image.width,
-        boxes,
-        np.array([1 if number is None else number[found.category] for found in kept], np.int64),
-        np.array([found.crowd for found in kept], bool),
-        np.array([found.difficult for found in kept], bool),
-        np.array(areas, np.float32),
-        tuple(found.segmentation for found in kept),
-        image.number,
-    )
+    return AnnotatedImages(classes, tuple(images), counts, unknown, numbers=tuple(range(1, len(classes) + 1)))
 
 
 def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> DetectionData:
@@ -253,9 +246,36 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
     `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
     """
+    name, *parts, classes, numbers = _read(source)
+    train, test = (clean_annotations(part, classes, agnostic, masks) for part in parts)
+    if test.unknown:
+        raise UserError(
+            f"The test of {name} has {test.unknown.total():,} objects of classes that train does not have: "
+            f"{first_of([*test.unknown])}. Change the annotations, or make one class of all with --agnostic."
+        )
+    for what, part in (("train", train), ("test", test)):
+        if not part.n_objects:
+            raise UserError(f"{name} has no objects of known categories to {what} on.")
+        for image in part.images if masks else ():
+            if None in image.segmentations:
+                raise UserError(f"{name} has objects without masks ({image.path.name}); `eval detect` needs none.")
+    if numbers is not None and not agnostic:
+        test = replace(test, numbers=numbers)
+    known_as = VOC if numbers is None else COCO  # VOC's files have no ids
+    official = OFFICIAL[known_as] == (len(train), len(test), len(classes))
+    return DetectionData(known_as if official else name, train, test, numbers is None, official)
+
+
+Annotations = tuple[
+    str, Sequence[ImageAnnotation], Sequence[ImageAnnotation], Sequence[str], tuple[int | None, ...] | None
+]
+"""Name, images to train and to test on, classes, and in COCO's layout the ids that these have in the test."""
+
+
+def _read(source: str) -> Annotations:
     path = data_root() / {VOC: "VOCdevkit", COCO: COCO}[source] if source in OFFICIAL else Path(source).expanduser()
     if source == VOC or (path / YEARS[0]).is_dir():
-        return _both(VOC, *_official_voc(path), VOC_CLASSES, agnostic, masks, is_voc=True)
+        return VOC, *_official_voc(path), VOC_CLASSES, None
     if not source.strip() or not path.is_dir():
         if source == COCO:
             raise DataMissing(
@@ -265,7 +285,8 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
         known = f"{', '.join(OFFICIAL)}.{nearest(source, OFFICIAL)}"
         raise DataMissing(f"data={source!r}: must be a folder with {LAYOUTS}, or a name: {known}")
     if files := [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]:
-        return _coco(path, files, agnostic, masks)
+        (categories, train), (of_test, test) = (_coco(path, files, names) for names in (TRAIN, TEST))
+        return path.name, train, test, tuple(categories), tuple(map(of_test.get, categories))
     lists = [voc_list(path, names) for names in (TRAIN, TEST)]
     folders = [next((path / n for n in names if (path / n / "Annotations").is_dir()), None) for names in (TRAIN, TEST)]
     if (path / "Annotations").is_dir() and None not in lists:
@@ -275,8 +296,7 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
     else:
         raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
     classes = sorted({found.category for image in train for found in image.objects if found.category})
-    classes = VOC_CLASSES if set(classes) <= set(VOC_CLASSES) else classes
-    return _both(path.name, train, test, classes, agnostic, masks, is_voc=True)
+    return path.name, train, test, VOC_CLASSES if set(classes) <= set(VOC_CLASSES) else classes, None
 
 
 def _official_voc(devkit: Path) -> tuple[list[ImageAnnotation], list[ImageAnnotation]]:
@@ -292,46 +312,12 @@ def _official_voc(devkit: Path) -> tuple[list[ImageAnnotation], list[ImageAnnota
     return first + second, test
 
 
-def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> DetectionData:
-    read = []
-    for names in (TRAIN, TEST):
-        # by words: `instances_val2017` is of val, and `trainval` is not
-        found = [(file, name) for name in names for file in files if name in re.findall("[a-z]+", file.stem.lower())]
-        if not found:
-            raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
-        file, part = min(found, key=lambda each: "instances" not in each[0].stem)
-        folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
-        read.append(read_coco(file, [*folders, root, file.parent]))
-    (categories, train), (of_test, test) = read
-    both = _both(root.name, train, test, tuple(categories), agnostic, masks, is_voc=False)
-    return both if agnostic else both._replace(test=replace(both.test, numbers=tuple(map(of_test.get, categories))))
-
-
-def _both(
-    name: str,
-    train_annotations: Sequence[ImageAnnotation],
-    test_annotations: Sequence[ImageAnnotation],
-    classes: Sequence[str],
-    agnostic: bool,
-    masks: bool,
-    *,
-    is_voc: bool,
-) -> DetectionData:
-    train, test = (
-        clean_annotations(annotations, classes, agnostic, masks)
-        for annotations in (train_annotations, test_annotations)
-    )
-    if test.unknown:
-        raise UserError(
-            f"The test of {name} has {test.unknown.total():,} objects of classes that train does not have: "
-            f"{first_of([*test.unknown])}. Change the annotations, or make one class of all with --agnostic."
-        )
-    for what, part in (("train", train), ("test", test)):
-        if not part.n_objects:
-            raise UserError(f"{name} has no objects of known categories to {what} on.")
-        for image in part.images if masks else ():
-            if None in image.segmentations:
-                raise UserError(f"{name} has objects without masks ({image.path.name}); `eval detect` needs none.")
-    known_as = VOC if is_voc else COCO
-    official = OFFICIAL[known_as] == (len(train), len(test), len(classes))
-    return DetectionData(known_as if official else name, train, test, is_voc, official)
+def _coco(root: Path, files: list[Path], names: Sequence[str]) -> tuple[dict[str, int], list[ImageAnnotation]]:
+    """Categories and images of the first file that is named after one of `names`, those of instances before others."""
+    # by words: `instances_val2017` is of val, and `trainval` is not
+    found = [(file, name) for name in names for file in files if name in re.findall("[a-z]+", file.stem.lower())]
+    if not found:
+        raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
+    file, part = min(found, key=lambda each: "instances" not in each[0].stem)
+    folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
+    return read_coco(file, [*folders, root, file.parent])

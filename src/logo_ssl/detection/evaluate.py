@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import torch
@@ -27,16 +27,15 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
-from ..eval.protocol import EvalOptions, check_result, place_of, save_about, say_unless_saved
+from ..eval.protocol import EvalOptions, check_result, place_of, save
 from ..files import clear_folder, refuse_existing, write
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
-from ..run import found_checkpoints, locked
+from ..run import locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
-from ..system.text import counted, lasting
+from ..system.text import counted
 from ..train.trainer import processes_for
-from .config import NUMBERS, SMALL, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
 from .metrics import (
@@ -49,16 +48,22 @@ from .metrics import (
     voc07_metric,
     write_results,
 )
-from .model import Detector, build_detector, check_backbone
+from .model import Detector, DetectorConfig, build_detector, check_backbone
 from .train import (
     BYTES,
     KEPT,
+    SMALL,
+    VOC_RECIPE,
+    DetectionRecipe,
     Progress,
+    Schedule,
     TrainerConfig,
     TrainingImages,
+    estimate,
     pixels_of,
     read,
-    seconds_of_iteration,
+    recipe_for,
+    scaled,
     train_detector,
 )
 
@@ -74,6 +79,36 @@ ALONE = 64
 """Images for which a worker process is not worth its start."""
 Results = dict[tuple[str, str], AveragePrecision]
 """By what was found (box, mask) and the measure."""
+NUMBERS = {
+    name: kind
+    for part in (DetectionRecipe, DetectorConfig)
+    for name, kind in get_type_hints(part).items()
+    if name != "detector"
+}
+"""Numbers of a recipe, and their types."""
+
+
+OWN = tyro.conf.arg(help_behavior_hint="(default: the protocol's)")
+RecipeOptions: Any = make_dataclass(
+    "RecipeOptions",
+    [
+        *((name, Annotated[kind | None, OWN], None) for name, kind in NUMBERS.items()),
+        ("detector", tyro.conf.Suppress[Any], None),
+    ],
+    bases=(DetectorConfig, DetectionRecipe),
+    frozen=True,
+)
+"""Every number of a recipe as an option; None keeps the protocol's."""
+
+
+def changed(recipe: DetectionRecipe, **changes: Any) -> DetectionRecipe:
+    """The recipe with other numbers, checked; what follows from `iterations` and `batch_size` is scaled with them."""
+    if changes.get("iterations", 0) > 0:
+        recipe = scaled(recipe, changes["iterations"])
+    if "batch_size" in changes:
+        changes = {"lr": recipe.lr * max(1, changes["batch_size"]) / recipe.batch_size} | changes
+    of_detector = {field.name: changes.pop(field.name) for field in fields(DetectorConfig) if field.name in changes}
+    return replace(recipe, detector=replace(recipe.detector, **of_detector), **changes)
 
 
 @dataclass(frozen=True)
@@ -101,6 +136,9 @@ class Detect(RecipeOptions, EvalOptions):
     size: tyro.conf.Suppress[int | None] = None
     masks: tyro.conf.Suppress[bool] = False
 
+    def __post_init__(self) -> None:
+        EvalOptions.__post_init__(self)  # what is None is the protocol's
+
     def run(self) -> None:
         """Train a detector, test it, and show the figures above the paper's."""
         given = {name: value for name in NUMBERS if (value := getattr(self, name)) is not None}
@@ -127,7 +165,6 @@ class Detect(RecipeOptions, EvalOptions):
         with self.extraction(console) as how:
             results = detect(encoder, data, recipe, how, **settings)
         _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
-        say_unless_saved(self, encoder, console)
 
 
 @dataclass(frozen=True)
@@ -161,7 +198,6 @@ def detect(
     how = how or Extraction(max_bad=0.0)
     coco_library()
     check_result(out, overwrite, encoder.run)
-    where = TrainerConfig(str(how.device), devices, workers=how.workers)
     data = check_images(data, how, masks)
     protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
     prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
@@ -172,32 +208,38 @@ def detect(
         pictures, state = (file.with_name(f"{file.stem}-{name}") for name in ("pictures", "training"))
         refuse_existing(pictures, overwrite or out is None)  # those in a run are ours
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
-    where = replace(where, folder=state, identity=identity)
+    where = TrainerConfig(how.device, devices, workers=how.workers, folder=state, identity=identity)
     detector, images = prepare(encoder, data, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
     if (device := best_device(how.device)).type == "cpu" and processes_for(where).total == 1:
         how.say(estimate(detector, images, recipe, device))
     with locked(state) if state is not None and is_first() else nullcontext():
-        try:
-            trained = train_detector(detector, images, recipe, where, how.progress, how.say)
-            if not is_first():
-                return {}
-            began = time.time()
-            found = find_objects(detector, data.test.images, device, how.workers, how.progress)
-        except UnusableImage as error:  # one that broke after the check costs no training
-            kept = state is not None and found_checkpoints(state)
-            raise UserError(f"{error} The training is kept in {state}." if kept else str(error)) from error
+        trained = train_detector(detector, images, recipe, where, how.progress, how.say)
+        if not is_first():
+            return {}
+        began = time.time()
+        found = find_objects(detector, data.test.images, device, how.workers, how.progress)
         tested = data.test.images, found, data.test.classes
         results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
         results |= {("box", "COCO"): coco_metric(*tested)}
         results |= {("mask", "COCO"): coco_metric(*tested, "segm")} if masks else {}
-        seconds = {"training": trained["seconds"], "testing": round(time.time() - began, 1)}
-        record = about | _record(data, recipe, results, masks) | trained | {"seconds": seconds}
-        record["train_pictures"] = len(images.images)
+        model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+        record = about | trained
+        record |= {
+            "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+            "results": [{"of": of, "measure": name, **figures._asdict()} for (of, name), figures in results.items()],
+            "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
+            "about_data": data.about(),
+            "train_pictures": len(images.images),
+            "test_pictures": len(data.test),
+            "detection_recipe": asdict(recipe),
+            "official": data.comparable_with_paper,
+            "seconds": {"training": trained["seconds"], "testing": round(time.time() - began, 1)},
+        }
         if pictures is not None:
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
             record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
-        save_about(protocol, record, encoder, how, out, settings)
+        save(protocol, record, encoder, how, out, settings)
         if pictures is not None and state is not None:
             write_results(data.test, found, pictures, masks)
             save_previews(data.test, found, pictures, masks)
@@ -215,27 +257,6 @@ def prepare(
         n_classes = len(data.train.classes)
         detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
     return detector, TrainingImages(data.train, recipe, masks)
-
-
-def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
-    """How long an iteration takes, by one of a copy, and all of them."""
-    seconds = seconds_of_iteration(detector, images, recipe, device)
-    whole = lasting(seconds * recipe.iterations)
-    return f"An iteration takes {seconds:.1f} s, and all {recipe.iterations:,} about {whole}."
-
-
-def _record(data: DetectionData, recipe: DetectionRecipe, results: Results, masks: bool) -> dict[str, Any]:
-    """What was measured on what, by which protocol."""
-    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
-    return {
-        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-        "results": [{"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()],
-        "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
-        "about_data": data.about(),
-        "test_pictures": len(data.test),
-        "detection_recipe": asdict(recipe),
-        "official": data.comparable_with_paper,
-    }
 
 
 def fingerprint(data: AnnotatedImages, masks: bool) -> str:
@@ -349,43 +370,39 @@ def save_previews(test: AnnotatedImages, detected: Sequence[Detections], folder:
     chance = torch.randperm(len(scores), generator=stream(0, "pictures to draw")).tolist()
     for name, rows in zip(PREVIEWS, (order, order[::-1], chance), strict=True):
         pairs = [_pair(test.images[row], detected[row], test.classes, masks) for row in rows[:EACH]]
-        tops = [sum(pair.height + GAP for pair in pairs[:n]) for n in range(len(pairs) + 1)]
-        sheet = Image.new("RGB", (2 * SIDE, tops[-1]), "white")
-        for pair, top in zip(pairs, tops, strict=False):
-            sheet.paste(pair, (0, top))
         content = io.BytesIO()
-        sheet.save(content, "png")
+        Image.fromarray(np.concatenate(pairs)).save(content, "png")
         write(folder / f"{name}.png", content.getvalue())
 
 
-def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool) -> Image.Image:
+def _pair(
+    image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool
+) -> UInt8[np.ndarray, "h w 3"]:
     """An image with its objects, and the same with what was found."""
     right, wrong, f1 = judge(image, detected)
     sure = np.flatnonzero(detected.scores >= SURE)
     names = [classes[label - 1] for label in image.labels]
     found = [f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}" for n in sure]
-    colours: list[Any] = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
     outlines = [image.mask(n) for n in range(len(names))] if masks else []
     found_masks = [decoded(detected.masks[n], image.height, image.width) for n in sure if detected.masks]
-    asked: list[Any] = [TRUE if asked else SPARED for asked in image.asked]
-    sides = (
-        _drawn(image, image.boxes, names, asked, outlines),
-        _drawn(image, detected.boxes[sure], found, colours, found_masks),
-    )
-    titles = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}", f"found, F1 {f1:.2f}"
-    pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
-    pen = ImageDraw.Draw(pair)
-    for left, side, title in zip((0, SIDE), sides, titles, strict=True):
-        pair.paste(side, (left, 2 * LETTER))
-        pen.text((left + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
-    return pair
+    asked = [TRUE if asked else SPARED for asked in image.asked]
+    judged = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
+    left = _drawn(image, image.boxes, names, asked, outlines)
+    pair = Image.new("RGB", (2 * SIDE, left.height + 2 * LETTER + GAP), "white")
+    pair.paste(left, (0, 2 * LETTER))
+    pair.paste(_drawn(image, detected.boxes[sure], found, judged, found_masks), (SIDE, 2 * LETTER))
+    pen, font = ImageDraw.Draw(pair), ImageFont.load_default(LETTER)
+    title = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}"
+    pen.text((2, LETTER // 2), title, "black", font)
+    pen.text((SIDE + 2, LETTER // 2), f"found, F1 {f1:.2f}", "black", font)
+    return np.asarray(pair)
 
 
 def _drawn(
     image: AnnotatedImage,
     boxes: Float32[np.ndarray, "n 4"],
     names: list[str],
-    colours: list[str | tuple[int, int, int]],
+    colours: list[Any],
     masks: list[UInt8[np.ndarray, "H W"]],
 ) -> Image.Image:
     """An image, shrunk or enlarged to the sheet's scale, with things on it."""

@@ -126,26 +126,6 @@ def coco_metric(
 ) -> AveragePrecision:
     """AP, AP50, AP75, AP by size and by class; crowds and difficult objects are neither asked for nor counted."""
     library: Any = coco_library()
-    truth = library.COCO(
-        {
-            "images": [{"id": i, "height": p.height, "width": p.width} for i, p in enumerate(images)],
-            "categories": [{"id": k, "name": name} for k, name in enumerate(classes, 1)],
-            "annotations": _truths(images, kind),
-        }
-    )
-    found = as_coco(detected, range(len(images)), range(1, len(classes) + 1), kind)
-    judge = library.COCOeval_faster(
-        truth, truth.loadRes(found), kind, print_function=lambda *_: None, rle_iou_max_workers=1
-    )
-    judge.evaluate()
-    judge.accumulate()
-    precision = np.asarray(judge.eval["precision"])  # [thresholds, recalls, classes, sizes, detections]
-    by_class = np.where((precision > -1).all(1), precision.mean(1), -1.0)[..., -1]
-    told = summary(by_class[..., 0], classes)
-    return told._replace(overall=told.overall | {name: mean(by_class[..., size]) for name, size in SIZES.items()})
-
-
-def _truths(images: Sequence[AnnotatedImage], kind: Kind) -> list[dict[str, Any]]:
     truths: list[dict[str, Any]] = []
     for i, image in enumerate(images):
         for n, box in enumerate(image.boxes):
@@ -154,7 +134,23 @@ def _truths(images: Sequence[AnnotatedImage], kind: Kind) -> list[dict[str, Any]
             if kind == "segm":
                 truth["segmentation"] = image.run_lengths(n)
             truths.append(truth)
-    return truths
+    known = library.COCO(
+        {
+            "images": [{"id": i, "height": p.height, "width": p.width} for i, p in enumerate(images)],
+            "categories": [{"id": k, "name": name} for k, name in enumerate(classes, 1)],
+            "annotations": truths,
+        }
+    )
+    found = as_coco(detected, range(len(images)), range(1, len(classes) + 1), kind)
+    judge = library.COCOeval_faster(
+        known, known.loadRes(found), kind, print_function=lambda *_: None, rle_iou_max_workers=1
+    )
+    judge.evaluate()
+    judge.accumulate()
+    precision = np.asarray(judge.eval["precision"])  # [thresholds, recalls, classes, sizes, detections]
+    by_class = np.where((precision > -1).all(1), precision.mean(1), -1.0)[..., -1]
+    told = summary(by_class[..., 0], classes)
+    return told._replace(overall=told.overall | {name: mean(by_class[..., size]) for name, size in SIZES.items()})
 
 
 def as_coco(

@@ -6,7 +6,8 @@ Its parts are torchvision's wherever these follow MoCo's protocol (detectron2); 
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,17 +28,60 @@ from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
 
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_uneven, with_our_batch_norm
+from ..ranges import Allowed, BelowOne, Count, Side, check_ranges
 from ..system.randomness import stream
-from .config import DetectorConfig, Norm
 
 Target = dict[str, Tensor]
 """Boxes, labels, and scores or masks, of one image."""
-Sizes = list[tuple[int, int]]
+ImageSizes = list[tuple[int, int]]
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
 PIXELS = 14
 """Of a region's side at conv4."""
+Head = Literal["c4", "fpn"]
+Norm = Literal["trained", "frozen"]
+Pair = Annotated[tuple[int, int], Allowed(lambda pair: min(pair) > 0, "positive")]
+Sizes = Annotated[tuple[int, ...], Allowed(lambda sizes: min(sizes, default=0) > 0, "positive")]
+Sides = Annotated[tuple[int, ...], Allowed(lambda sides: min(sides, default=0) >= 8, "8 or more")]
+LEVELS = 5
+"""Of a feature pyramid."""
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    """What the detector is; defaults are those of ResNet-C4 in the protocol."""
+
+    head: Head = "c4"
+    """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
+    norm: Norm = "trained"
+    """Whether the encoder's batch norms are trained or frozen."""
+    short_sides: Sides = tuple(range(480, 801, 32))
+    """Short sides of training images in pixels; each image draws one."""
+    test_side: Side = 800
+    """Short side of test images in pixels."""
+    longest: Side = 1333
+    """Limit of the longer side in pixels."""
+    anchors: Sizes = (32, 64, 128, 256, 512)
+    """Sides of the anchors in pixels, at ratios 1:2, 1:1 and 2:1."""
+    candidates: Pair = (12_000, 6_000)
+    """Proposals before non-maximum suppression, in training and in testing."""
+    proposals: Pair = (2_000, 1_000)
+    """Proposals after non-maximum suppression, in training and in testing."""
+    regions: Count = 512
+    """Proposals of an image that the head learns from, up to a quarter of them objects."""
+    lowest_score: BelowOne = 0.05
+    """Detections with a lower score are left out."""
+    most_detections: Count = 100
+    """Detections of one image, at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for name, sides in (("test_side", (self.test_side,)), ("short_sides", self.short_sides)):
+            if max(sides) > self.longest:
+                raise UserError(f"{name}={max(sides)}: must be at most longest={self.longest}.")
+        if self.head == "fpn" and len(self.anchors) != LEVELS:
+            raise UserError(f"anchors={self.anchors}: must be {LEVELS} sizes for fpn.")
 
 
 def check_backbone(encoder: Any) -> None:
@@ -48,13 +92,6 @@ def check_backbone(encoder: Any) -> None:
         raise UserError(
             f"Detection needs an encoder of RGB images; this one takes {encoder.conv1.in_channels} channels."
         )
-
-
-def trainable_copy(encoder: nn.Module, norm: Norm) -> Any:
-    """A copy of a torchvision ResNet, ready to be trained; its batch norms too, or frozen as they are."""
-    check_backbone(encoder)
-    body = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
-    return _frozen(body) if norm == "frozen" else body
 
 
 def width(stage: Any) -> int:
@@ -69,15 +106,14 @@ def stride_at_conv4(body: Any) -> int:
     return body.conv1.stride[0] * pool * 4
 
 
-def _frozen(module: nn.Module) -> nn.Module:
+def _freeze_norms(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, BatchNorm):
             fixed = FrozenBatchNorm2d(child.num_features, child.eps)
             fixed.load_state_dict({k: v for k, v in child.state_dict().items() if k != "num_batches_tracked"})
             setattr(module, name, fixed)
         else:
-            _frozen(child)
-    return module
+            _freeze_norms(child)
 
 
 class ImageRandomness:
@@ -121,7 +157,9 @@ class DetectionTransform(GeneralizedRCNNTransform):
             targets = [_moved(target, image.shape[1:], shape) for image, target, shape in pairs]
         return ImageList(self.batch_images(shown, self.size_divisible), shapes), targets
 
-    def postprocess(self, result: list[Target], image_shapes: Sizes, original_image_sizes: Sizes) -> list[Target]:
+    def postprocess(
+        self, result: list[Target], image_shapes: ImageSizes, original_image_sizes: ImageSizes
+    ) -> list[Target]:
         """Boxes and masks [n 1 H W] of what was found, in pixels of the images that were given."""
         for found, shown, given in zip(result, image_shapes, original_image_sizes, strict=True):
             found["boxes"] = _resized(found["boxes"], shown, given)
@@ -174,17 +212,14 @@ def paste_masks(
 
     torchvision rounds boxes to whole pixels and makes each one wider: masks of small objects are a tenth too large.
     """
-    n = max(1, AT_ONCE // (height * width))
-    parts = zip(masks.split(n), boxes.split(n), strict=True)
+    n, cells = max(1, AT_ONCE // (height * width)), masks.shape[-1]
+    pasted = []
     with torch.autocast(masks.device.type, enabled=False):
-        return torch.cat([_paste_masks(part.float(), places.float(), height, width) for part, places in parts])
-
-
-def _paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
-    left, top, right, bottom = boxes.unbind(1)
-    cells = masks.shape[-1]
-    rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
-    return rows @ masks @ columns.mT >= INSIDE
+        for part, places in zip(masks.float().split(n), boxes.float().split(n), strict=True):
+            left, top, right, bottom = places.unbind(1)
+            rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
+            pasted.append(rows @ part @ columns.mT >= INSIDE)
+    return torch.cat(pasted)
 
 
 def _cell_weights(
@@ -203,7 +238,7 @@ class C4Pool(MultiScaleRoIAlign):
         super().__init__(["0"], PIXELS, 0)
         self.stride = stride
 
-    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: Sizes) -> Tensor:
+    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: ImageSizes) -> Tensor:
         """The pixels of each box, bilinear: [n C 14 14], channels last in memory if they are so in the map."""
         regions = roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
         last = x["0"].is_contiguous(memory_format=torch.channels_last)
@@ -221,7 +256,7 @@ class C4Heads(RoIHeads):
         self,
         features: dict[str, Tensor],
         proposals: list[Tensor],
-        image_shapes: Sizes,
+        image_shapes: ImageSizes,
         targets: list[Target] | None = None,
     ) -> tuple[list[Target], dict[str, Tensor]]:
         """Losses in training, detections else."""
@@ -240,11 +275,11 @@ class C4Heads(RoIHeads):
                 each["masks"] = masks
         return found, {}
 
-    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: Sizes) -> Tensor:
+    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: ImageSizes) -> Tensor:
         return self.box_head(self.box_roi_pool(features, boxes, shapes))
 
     def _losses(
-        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: Sizes, targets: Any
+        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: ImageSizes, targets: Any
     ) -> dict[str, Tensor]:
         proposals, matched, labels, offsets = self.select_training_samples(proposals, targets)
         maps = self._maps(features, proposals, shapes)
@@ -346,26 +381,6 @@ class RegionProposals(RegionProposalNetwork):
         return by_score / wished, by_box / wished
 
 
-def build_proposals(
-    width: int, sizes: tuple[tuple[int, ...], ...], config: DetectorConfig, draws: ImageRandomness
-) -> RegionProposals:
-    """Region proposals on feature maps of a width, with anchors of these sizes on each."""
-    anchors = Anchors(sizes, (RATIOS,) * len(sizes))
-    proposals = RegionProposals(
-        anchors,
-        ProposalHead(width, anchors.num_anchors_per_location()[0]),
-        fg_iou_thresh=0.7,
-        bg_iou_thresh=0.3,
-        batch_size_per_image=EXAMPLES,
-        positive_fraction=ANCHOR_OBJECTS,
-        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
-        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
-        nms_thresh=0.7,
-    )
-    proposals.fg_bg_sampler = BalancedSampler(draws, "anchors", EXAMPLES, ANCHOR_OBJECTS)
-    return proposals
-
-
 PYRAMID, HIDDEN, MASK_WIDTH = 256, 1024, 256
 OBJECTS = 0.25
 """The largest share of objects among the regions that the head learns from."""
@@ -386,18 +401,13 @@ class BoxPredictor(FastRCNNPredictor):
         return scores.float(), offsets.float()
 
 
-class MaskPredictor(MaskRCNNPredictor):
-    """torchvision's masks, from small weights."""
-
-    conv5_mask: nn.ConvTranspose2d
-    mask_fcn_logits: nn.Conv2d
-
-    def __init__(self, in_channels: int, num_classes: int) -> None:
-        super().__init__(in_channels, MASK_WIDTH, num_classes)
-        nn.init.normal_(self.mask_fcn_logits.weight, std=0.001)
-        for bias in (self.conv5_mask.bias, self.mask_fcn_logits.bias):
-            assert bias is not None
-            nn.init.zeros_(bias)
+def mask_predictor(in_channels: int, num_classes: int) -> MaskRCNNPredictor:
+    """torchvision's, from small weights."""
+    predictor: Any = MaskRCNNPredictor(in_channels, MASK_WIDTH, num_classes)
+    nn.init.normal_(predictor.mask_fcn_logits.weight, std=0.001)
+    for layer in (predictor.conv5_mask, predictor.mask_fcn_logits):
+        nn.init.zeros_(layer.bias)
+    return predictor
 
 
 class Detector(GeneralizedRCNN):
@@ -425,11 +435,26 @@ def build_detector(
     masks: bool = False,
 ) -> Detector:
     """Faster R-CNN, or with `masks` Mask R-CNN, on a copy of the encoder; class 0 is the background."""
+    check_backbone(encoder)
     draws = ImageRandomness()
-    body = trainable_copy(encoder, config.norm)
-    backbone, n_features, anchors, heads = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
+    body: Any = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
+    if config.norm == "frozen":
+        _freeze_norms(body)
+    backbone, n_features, sizes, heads = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
     heads.fg_bg_sampler = BalancedSampler(draws, "regions", config.regions, OBJECTS)
-    proposals = build_proposals(n_features, anchors, config, draws)
+    anchors = Anchors(sizes, (RATIOS,) * len(sizes))
+    proposals = RegionProposals(
+        anchors,
+        ProposalHead(n_features, anchors.num_anchors_per_location()[0]),
+        fg_iou_thresh=0.7,
+        bg_iou_thresh=0.3,
+        batch_size_per_image=EXAMPLES,
+        positive_fraction=ANCHOR_OBJECTS,
+        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
+        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
+        nms_thresh=0.7,
+    )
+    proposals.fg_bg_sampler = BalancedSampler(draws, "anchors", EXAMPLES, ANCHOR_OBJECTS)
     transform = DetectionTransform(config, list(mean), list(std), draws)
     detector = Detector(backbone, proposals, heads, transform)
     detector.draws = draws
@@ -450,7 +475,7 @@ def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts
         conv5,
         BoxPredictor(n_features, n_outputs),
         **_settings(config),
-        mask_predictor=MaskPredictor(n_features, n_outputs) if masks else None,
+        mask_predictor=mask_predictor(n_features, n_outputs) if masks else None,
     )
     return IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads
 
@@ -464,7 +489,7 @@ def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Part
     with_masks = {
         "mask_roi_pool": MultiScaleRoIAlign(names, 14, 2),
         "mask_head": MaskRCNNHeads(PYRAMID, four, 1, norm_layer=BatchNorm),
-        "mask_predictor": MaskPredictor(PYRAMID, n_outputs),
+        "mask_predictor": mask_predictor(PYRAMID, n_outputs),
     }
     heads = RoIHeads(
         MultiScaleRoIAlign(names, 7, 2),

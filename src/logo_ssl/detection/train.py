@@ -3,18 +3,15 @@
 Order, flips and scales follow from (seed, place) alone, so that there is no state to lose.
 """
 
-import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import lightning as L
 import numpy as np
@@ -29,21 +26,22 @@ from ..data.loader import Waiting, waited_for
 from ..data.workers import fitting_workers, start, stop, worker_options
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_synchronised
-from ..run import CHECKPOINT, Run, found_checkpoints
+from ..ranges import Allowed, BelowOne, Count, NotNegative, Positive, Seed, at_least, check_ranges
+from ..run import CHECKPOINT, Run
 from ..system.distributed import rank
+from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.signals import StopSignals
-from ..system.terminal import complain, show_cursor
+from ..system.text import lasting
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible
 from ..train.compile import first_line
 from ..train.loggers import Sessions
 from ..train.monitors import Diverged
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
 from ..weights import load, newest_whole
-from .config import DetectionRecipe, learning_rate
-from .data import AnnotatedImage, AnnotatedImages
-from .model import Detector, Target
+from .data import VOC, AnnotatedImage, AnnotatedImages
+from .model import Detector, DetectorConfig, Target
 
 Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]
@@ -56,6 +54,90 @@ LINES = 10
 KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock")
 """How the files of a training's folder are called."""
 CURE = "the same command goes on"
+
+
+# -- MoCo's protocol for VOC 07+12 and COCO, number by number
+
+Steps = Annotated[tuple[int, ...], Allowed(lambda steps: [0, *steps] == sorted([0, *steps]), "0 or more, in order")]
+
+
+@dataclass(frozen=True)
+class DetectionRecipe:
+    """What is trained for how long, and by which numbers."""
+
+    detector: DetectorConfig = field(default_factory=DetectorConfig)
+    iterations: Count = 24_000
+    """Batches to learn from; `steps` and `warm-up` are scaled with it unless given."""
+    batch_size: Count = 16
+    """Images in a batch; `lr` is scaled with it unless given, `iterations` stay."""
+    lr: Positive = 0.02
+    """Learning rate after the warm-up, for this batch size."""
+    steps: Steps = (18_000, 22_000)
+    """Iterations at which the learning rate falls to a tenth."""
+    warm_up: Annotated[int, at_least(0)] = 100
+    """Iterations in which the learning rate rises from a thousandth."""
+    momentum: BelowOne = 0.9
+    """Momentum of SGD."""
+    weight_decay: NotNegative = 1e-4
+    """Weight decay, except for batch norms."""
+    flip: bool = True
+    """Mirror half of the training images."""
+    learn_from_empty: bool = False
+    """Also train on images without objects."""
+    norm_batches: Annotated[int, at_least(0)] = 200
+    """Training batches for new batch-norm statistics before the test; 0: keep the running ones."""
+    seed: Seed = 0
+    """Decides the start of the head, order, scales and flips."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+VOC_RECIPE = DetectionRecipe()
+COCO_RECIPE = DetectionRecipe(
+    DetectorConfig(short_sides=tuple(range(640, 801, 32))), iterations=180_000, steps=(120_000, 160_000), warm_up=1_000
+)
+SMALL = DetectionRecipe(
+    DetectorConfig(
+        short_sides=(224, 256, 288, 320), test_side=320, longest=533, anchors=(16, 32, 64, 128, 256),
+        candidates=(2_000, 1_000), proposals=(300, 200), regions=32,
+    ),
+    iterations=600, batch_size=4, lr=0.005, steps=(450, 550), warm_up=100, norm_batches=50,
+)  # fmt: skip
+"""What two cores learn in about a quarter of an hour."""
+EPOCHS = 23.2
+"""Passes over VOC 07+12 (16,551 images) in its 24,000 iterations."""
+FEWEST_ITERATIONS = 300
+"""Of small sets: a head that starts from nothing needs some."""
+Schedule = Literal["auto", "protocol", "small"]
+
+
+def scaled(recipe: DetectionRecipe, iterations: int) -> DetectionRecipe:
+    """The recipe for so many iterations: steps move along, and the warm-up is a fifth at most."""
+    share = iterations / recipe.iterations
+    steps = tuple(round(step * share) for step in recipe.steps)
+    return replace(recipe, iterations=iterations, steps=steps, warm_up=min(recipe.warm_up, iterations // 5))
+
+
+def recipe_for(name: str, n_images: int, official: bool, small: bool = False) -> DetectionRecipe:
+    """The protocol of a set of Table 6; for any other VOC's, or a small one: as many passes, in batches it can fill."""
+    if official and not small:
+        return VOC_RECIPE if name == VOC else COCO_RECIPE
+    most = SMALL if small else VOC_RECIPE
+    batch_size = min(most.batch_size, n_images)
+    recipe = replace(most, batch_size=batch_size, lr=most.lr * batch_size / most.batch_size)
+    iterations = round(EPOCHS * n_images / recipe.batch_size)
+    return scaled(recipe, min(max(iterations, FEWEST_ITERATIONS), most.iterations))
+
+
+def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:
+    """The learning rate of an iteration, counted from 0."""
+    rate = recipe.lr * 0.1 ** sum(iteration >= step for step in recipe.steps)
+    risen = min(iteration / recipe.warm_up, 1.0) if recipe.warm_up else 1.0
+    return rate * (0.001 * (1 - risen) + risen)
+
+
+# -- Images
 
 
 class Sample(NamedTuple):
@@ -210,9 +292,7 @@ class TrainerConfig:
     """Where an interrupted training can go on from; None: nowhere."""
     identity: str = ""
     """What is trained on what; a training of another identity is not continued."""
-    checkpoint_every: int = 1
     checkpoint_minutes: float = 2.0
-    checkpoint_keep: int = 1
 
 
 class DetectorModule(L.LightningModule):
@@ -222,13 +302,11 @@ class DetectorModule(L.LightningModule):
         self, detector: Detector, recipe: DetectionRecipe, identity: str, progress: Progress, say: Say
     ) -> None:
         super().__init__()
-        self.busy = False
-        """Whether losses and gradients are computed: Python hears no signal then, and a step may take minutes."""
         self.detector, self.recipe, self.identity, self.progress, self.say = detector, recipe, identity, progress, say
 
     def training_step(self, batch: list[Sample], batch_idx: int) -> Tensor:
         """The sum of all losses of a batch; the draws of an iteration come from its number."""
-        iteration, self.busy = self.global_step, True
+        iteration = self.global_step
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
@@ -240,14 +318,6 @@ class DetectorModule(L.LightningModule):
                 f"Iteration {done:,}/{self.recipe.iterations:,}: loss {loss.item():.3f}, learning rate {rate:.2g}."
             )
         return loss
-
-    def step_under_way(self) -> int | None:
-        """The iteration that computes its losses and gradients, if one does."""
-        return self.global_step if self.busy else None
-
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """The long part is over."""
-        self.busy = False
 
     def configure_optimizers(self) -> Any:
         """SGD with momentum; weights of batch norms do not decay."""
@@ -265,44 +335,6 @@ class DetectorModule(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is trained."""
         checkpoint["identity"] = self.identity
-
-
-HEARD_S, LOOK_S = 1.5, 0.05
-"""Seconds that an iteration has to end after a signal, and between two looks whether it has."""
-
-
-@contextmanager
-def ends_in_time(step: Callable[[], int | None], folder: Path | None = None) -> Iterator[None]:
-    """End the process if a signal finds it inside a step that goes on; the newest checkpoint is kept."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    (heard, noted), over = os.pipe(), threading.Event()
-    os.set_blocking(noted, False)
-
-    def watch() -> None:
-        while number := os.read(heard, 1)[0]:
-            at, until = step(), time.monotonic() + HEARD_S
-            while at is not None and step() == at and not over.wait(LOOK_S):
-                if time.monotonic() > until and number in (signal.SIGINT, signal.SIGTERM):
-                    newest = found_checkpoints(folder)[:1] if folder else []
-                    kept = f"the same command goes on from {newest[0].name}" if newest else "there is no checkpoint yet"
-                    show_cursor()
-                    complain(f"Stopped by {signal.Signals(number).name} in an iteration; {kept}.")
-                    os._exit(128 + number)
-
-    before = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
-    thread = threading.Thread(target=watch, name="signals", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        over.set()
-        os.write(noted, b"\0")
-        thread.join()
-        os.close(heard)
-        os.close(noted)
 
 
 def losses_of(detector: Detector, batch: Sequence[Sample]) -> dict[str, Tensor]:
@@ -339,10 +371,8 @@ def train_detector(
             waiting = partial(interruptible, trainer)
             batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
             module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
-            alone = processes.total == 1 and device.type == "cpu"
             with torch.random.fork_rng(cuda), explain_end(trainer, CURE if where.folder else "start again"):
-                with ends_in_time(module.step_under_way, where.folder) if alone else nullcontext():
-                    trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+                trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
                 if is_first():
                     again = Batches(images, recipe.norm_batches, where.workers)
                     refresh_norms(detector.to(device), again, device, recipe.seed)
@@ -361,20 +391,20 @@ def train_detector(
     }
 
 
-def seconds_of_iteration(
-    detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device
-) -> float:
-    """How long a copy of the detector takes to learn from the first batch."""
+def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
+    """How long an iteration takes, by the first batch and a copy of the detector, and all of them."""
     trial, began, cuda = deepcopy(detector).to(device).train(), 0.0, device.type == "cuda"
     batch = move_data_to_device([images[place] for place in range(recipe.batch_size)], device)
     in_bfloat16 = torch.autocast(device.type, torch.bfloat16, enabled=cuda)
-    with torch.random.fork_rng(), in_bfloat16, ends_in_time(lambda: 0):
+    with torch.random.fork_rng(), in_bfloat16:
         for _ in range(2 if cuda else 1):  # the first on a GPU loads libraries and chooses kernels
             began = time.perf_counter()
             torch.stack(list(losses_of(trial, batch).values())).sum().backward()
             if cuda:
                 torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    whole = lasting(seconds * recipe.iterations)
+    return f"An iteration takes {seconds:.1f} s, and all {recipe.iterations:,} about {whole}."
 
 
 @torch.no_grad()
@@ -413,12 +443,9 @@ def _checkpoint(where: TrainerConfig, say: Say) -> tuple[Path | None, int]:
 
 
 def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
-    processes = processes_for(where)
-    kept = where.folder is not None
-    folder = where.folder or Path()
-    on_cuda = where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
-    stop = StopSignals(CURE, speaks=is_first())
-    keeper = Checkpoints(folder, where.checkpoint_every, where.checkpoint_minutes, stop, sessions)
+    processes, kept, folder = processes_for(where), where.folder is not None, where.folder or Path()
+    on_cuda = best_device(where.device).type == "cuda"
+    keeper = Checkpoints(folder, 1, where.checkpoint_minutes, StopSignals(CURE, speaks=is_first()), sessions)
     try:
         trainer = L.Trainer(
             accelerator=where.device,
@@ -429,7 +456,7 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
             use_distributed_sampler=False,
             max_epochs=1,
             callbacks=[keeper] if kept else [],
-            plugins=[Writer(folder, where.checkpoint_keep, sessions)] if kept else [],
+            plugins=[Writer(folder, 1, sessions)] if kept else [],
             logger=False,
             enable_checkpointing=kept,
             enable_progress_bar=False,

@@ -22,9 +22,10 @@ from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.backbones import with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
+from ..ranges import Allowed, check_ranges
 from ..run import Run
 from ..system.terminal import plain_console
-from ..weights import load_backbone, newest_encoder, read_backbone
+from ..weights import newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -68,17 +69,6 @@ class FrozenEncoder:
         """Channels of the images that it sees."""
         return len(self.mean)
 
-    @property
-    def network(self) -> tuple[str, str]:
-        """What its network is called, and its stem: tiny and cifar; torchvision/vgg16, whose stem is its own affair."""
-        match self.architecture:
-            case ("torchvision" | "timm" as library, name):
-                return f"{library}/{name}", ""
-            case (name, stem):
-                return name, stem
-            case _:
-                return "", ""
-
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -92,28 +82,47 @@ class EncoderOptions:
     """First layers of random/NAME, or of a checkpoint if its shapes do not show them."""
     key: str | None = None
     """Which weights of a checkpoint, such as student (default: of DINO the teacher, else not the momentum copy)."""
-    size: int | None = None
+    size: Annotated[int | None, Allowed(lambda size: size is None or size >= SMALLEST, f"{SMALLEST} or more")] = None
     """Side of the images in pixels (default: as in training; else 32 for a CIFAR stem and 224 for others)."""
     mean: tuple[float, ...] | None = None
     """Mean of each channel, on a scale from 0 to 1 (default: as in training, or that of ImageNet)."""
     std: tuple[float, ...] | None = None
     """Standard deviation of each channel, on the same scale."""
 
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("backbone", "stem", "key", "size", "mean", "std")}
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
         words = [self.encoder]
-        for name, value in self._asked.items():
+        for name in ("backbone", "stem", "key", "size", "mean", "std"):
+            value = getattr(self, name)
             if value is not None:
                 words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
         return shlex.join(words)
 
     def load(self) -> FrozenEncoder:
-        """The encoder that these options name."""
-        return load_encoder(self.encoder, **self._asked)
+        """The encoder that these options name; of an unfinished run, that of its newest checkpoint."""
+        found = _find(self)
+        looks = {"mean": tuple(self.mean or found.mean), "std": tuple(self.std or found.std)}
+        for name, values in looks.items():
+            if len(values) != found.channels:
+                raise UserError(
+                    f"{name}={values}: must be one value for each of the {found.channels} channels of {self.encoder}."
+                )
+        if not all(value > 0 for value in looks["std"]):
+            raise UserError(f"std={self.std}: must be above 0.")
+        size = self.size or found.size
+        shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
+        return replace(
+            found,
+            name=self.encoder,
+            backbone=found.backbone.eval().requires_grad_(False),
+            size=size,
+            fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
+            says=(*found.says, f"Images are shown at {size} px, with {shown}."),
+            **looks,
+        )
 
     def open(self) -> tuple[FrozenEncoder, Console]:
         """The same, and a console on which all is printed that there is to say of it."""
@@ -124,42 +133,11 @@ class EncoderOptions:
 
 
 def load_encoder(
-    source: str,
-    *,
-    backbone: str | None = None,
-    stem: EncoderStem | None = None,
-    key: str | None = None,
-    size: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    source: str, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None, **options: Any
 ) -> FrozenEncoder:
-    """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-
-    `backbone` and `stem` name what a checkpoint holds if its shapes do not tell, `key` which of its weights are meant;
-    random/NAME takes a stem as well, and has a channel for each value of `mean`. A run that is unfinished gives the
-    encoder of its newest checkpoint.
-    """
-    if size is not None and size < SMALLEST:
-        raise UserError(f"size={size}: must be {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, key, size, len(mean or IMAGENET_MEAN))
-    size, looks = size or found.size, {"mean": tuple(mean or found.mean), "std": tuple(std or found.std)}
-    for name, values in looks.items():
-        if len(values) != found.channels:
-            raise UserError(
-                f"{name}={values}: must be one value for each of the {found.channels} channels of {source}."
-            )
-    if not all(value > 0 for value in looks["std"]):
-        raise UserError(f"std={std}: must be above 0.")
-    shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
-    return replace(
-        found,
-        name=source,
-        backbone=found.backbone.eval().requires_grad_(False),
-        size=size,
-        fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
-        says=(*found.says, f"Images are shown at {size} px, with {shown}."),
-        **looks,
-    )
+    """The encoder of a source, with the options of `EncoderOptions`."""
+    mean, std = (None if values is None else tuple(values) for values in (mean, std))
+    return EncoderOptions(source, mean=mean, std=std, **options).load()
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
@@ -172,32 +150,30 @@ def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) ->
     return digest.hexdigest()
 
 
-def _find(
-    source: str, backbone: str | None, stem: EncoderStem | None, key: str | None, size: int | None, channels: int
-) -> FrozenEncoder:
+def _find(asked: EncoderOptions) -> FrozenEncoder:
     """The encoder of a source, with the images that it was made for."""
+    source, channels = asked.encoder, len(asked.mean or IMAGENET_MEAN)
     path, kind = Path(source).expanduser(), source.split("/", 1)
     is_file = path.name.lower().endswith(SUFFIXES) and not path.is_dir()
     external = is_file and not _is_ours(path)
-    if not external and (backbone or key or (stem and kind[0] != "random")):
+    if not external and (asked.backbone or asked.key or (asked.stem and kind[0] != "random")):
         raise UserError(f"{source}: --backbone and --key are for checkpoint files, --stem for these and random/NAME.")
     match kind:
         case ["torchvision", name]:
             return _from_torchvision(name)
         case ["timm", name]:
-            return _from_timm(name, size)
+            return _from_timm(name, asked.size)
         case ["random", name]:
-            return _untrained(name, stem or "imagenet", channels, size)
+            return _untrained(name, asked.stem or "imagenet", channels, asked.size)
         case ["pixels"]:
             return pixels(channels)
     if external:
-        return _from_checkpoint(path, backbone, stem, key, size)
+        return _from_checkpoint(path, asked)
     if is_file:
-        run = Run(path.parent)
-        return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
+        return _from_file(path)
     if source and path.is_dir():
         exported = path / HUB_WEIGHTS
-        return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+        return _from_file(exported) if _is_ours(exported) else _from_run(Run.existing(path))
     raise UserError(
         f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, or a "
         f"checkpoint ({', '.join(SUFFIXES)})."
@@ -238,14 +214,8 @@ def pixels(channels: int) -> FrozenEncoder:
     return FrozenEncoder("pixels and colours", network, *looks, "pixels", architecture=("pixels", ""))
 
 
-def raw_pixels(encoder: FrozenEncoder) -> FrozenEncoder:
-    """Images normalised as an encoder's, at 32 px, as a baseline."""
-    network, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
-    return FrozenEncoder("raw pixels", network, *looks, "raw pixels", architecture=("pixels", ""))
-
-
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
-    """What an encoder is compared with: its network before training (seed 0), if that is another, and pixels."""
+    """Its network before training (seed 0), if that is another, pixels at 32 px normalised as its own, and `pixels`."""
     found = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -264,7 +234,9 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
             found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
-    return [*found, raw_pixels(encoder), pixels(encoder.channels)]
+    raw, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
+    found.append(FrozenEncoder("raw pixels", raw, *looks, "raw pixels", architecture=("pixels", "")))
+    return [*found, pixels(encoder.channels)]
 
 
 # -- Sources
@@ -346,14 +318,12 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
     return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
 
 
-def _from_checkpoint(
-    path: Path, name: str | None, stem: EncoderStem | None, key: str | None, size: int | None
-) -> FrozenEncoder:
+def _from_checkpoint(path: Path, asked: EncoderOptions) -> FrozenEncoder:
     """The encoder in a checkpoint of MoCo, SimSiam, DINO, lightly, solo-learn, torchvision or timm."""
-    weights = read_checkpoint(path, key)
-    name, stem = recognise(path, weights, name, stem)
+    weights = read_checkpoint(path, asked.key)
+    name, stem = recognise(path, weights, asked.backbone, asked.stem)
     channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
-    encoder = _untrained(name, stem, channels, size)
+    encoder = _untrained(name, stem, channels, asked.size)
     resampled = with_our_positions(encoder.backbone, weights)
     fitting, about = match_keys(encoder.backbone.state_dict(), resampled, f"{name} with the {stem} stem")
     encoder.backbone.load_state_dict(fitting, strict=False)
@@ -370,35 +340,37 @@ def _from_run(run: Run) -> FrozenEncoder:
     except BROKEN as error:
         raise UserError(f"The newest of {run.checkpoints} does not fit its recipe ({error}).") from error
     if newest is None:
-        return _from_backbone_file(run)
+        if not run.backbone_file.is_file():
+            raise UserError(f"{run.path} has no {run.backbone_file.name} yet; {run.how_to_resume()}.")
+        return _from_file(run.backbone_file)
     state = f"without {run.backbone_file.name}" if newest.ended else "unfinished"
     says = (f"{run.path}: {newest.progress}, {state}; this is the encoder of its newest checkpoint.",)
-    found = _of_run(run, newest.backbone, newest.needs)
-    return replace(found, says=says, unfinished=None if newest.ended else newest.progress, heads=newest.heads)
+    needs = newest.needs
+    return FrozenEncoder(
+        "",
+        newest.backbone,
+        tuple(needs["mean"]),
+        tuple(needs["std"]),
+        needs["size"],
+        says=says,
+        run=run if run.recipe_file.is_file() else None,
+        architecture=(needs["backbone"], needs["stem"]),
+        unfinished=None if newest.ended else newest.progress,
+        heads=newest.heads,
+    )
 
 
-def _from_backbone_file(run: Run) -> FrozenEncoder:
-    try:
-        return _of_run(run, *load_backbone(run))
-    except BROKEN as error:
-        raise UserError(f"{run.backbone_file} is not a whole encoder ({error}); train it or copy it again.") from error
-
-
-def _from_export(path: Path) -> FrozenEncoder:
-    """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
+def _from_file(path: Path) -> FrozenEncoder:
+    """A backbone that we wrote, into a run or by `logo-ssl export --to safetensors` or `--to hf`."""
     try:
         weights, needs = read_backbone(path)
         encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
         encoder.backbone.load_state_dict(weights)
     except BROKEN as error:
-        raise UserError(f"{path} is not a whole encoder ({error}); export or copy it again.") from error
-    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=())
-
-
-def _of_run(run: Run, backbone: nn.Module, needs: dict[str, Any]) -> FrozenEncoder:
-    looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["size"])
-    known = run if run.recipe_file.is_file() else None  # else a file alone
-    return FrozenEncoder("", backbone, *looks, run=known, architecture=(needs["backbone"], needs["stem"]))
+        raise UserError(f"{path} is not a whole encoder ({error}); write or copy it again.") from error
+    run = Run(path.parent)
+    known = run if path.name == run.backbone_file.name and run.recipe_file.is_file() else None  # else a file alone
+    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=(), run=known)
 
 
 def _is_ours(path: Path) -> bool:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -22,6 +22,7 @@ from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
 from ..errors import UserError
 from ..files import write
 from ..knn import extract
+from ..ranges import Count, Share, at_least, check_ranges
 from ..system.hardware import best_device, hardware
 from .encoder import FrozenEncoder, pixels
 
@@ -41,11 +42,11 @@ class Extraction:
 
     device: str = "auto"
     """Where the encoder runs: auto, cpu, cuda or mps."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Images at a time; between batch sizes features differ by float32's rounding (on a CPU, 1e-6 of the largest)."""
-    workers: int = -1
+    workers: Annotated[int, at_least(-1)] = -1
     """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
-    max_bad: float = 0.3
+    max_bad: Share = 0.3
     """Share of unreadable images that stops an evaluation; fewer are left out."""
     cache: bool = True
     """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
@@ -61,16 +62,7 @@ class Extraction:
     """Takes the names of images that turn out unreadable."""
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size={self.batch_size}: must be 1 or more.")
-        if self.workers < -1:
-            raise UserError(f"workers={self.workers}: must be -1 (one per core) or more.")
-        if not 0 <= self.max_bad <= 1:
-            raise UserError(f"max_bad={self.max_bad}: must be 0 to 1.")
-
-    def counting(self, what: str, total: int) -> Callable[[int], None]:
-        """Takes how much of one thing is done."""
-        return lambda done: self.progress(what, done, total)
+        check_ranges(self)
 
 
 class LabelledFeatures(NamedTuple):
@@ -192,9 +184,15 @@ def compute(
             found.append(features := arrival())
             done += len(features)
             how.progress(f"features of {what}", done, len(split))
-            if sum(map(len, found)) == len(part):
-                yield _mark_bad(torch.cat(found), encoder, split, part, bad)
-                part, found = next(waiting, part), []
+            if sum(map(len, found)) < len(part):
+                continue
+            whole = torch.cat(found)
+            if not whole.isfinite().all():
+                raise UserError(f"{encoder.name} gives features that are not finite; check its mean and std.")
+            if isinstance(split.images, Photos) and len(bad):  # others had taken their places
+                whole[torch.tensor([split.images.name(row) in bad for row in part.tolist()])] = torch.nan
+            yield whole
+            part, found = next(waiting, part), []
 
 
 def _forward(encoder: FrozenEncoder, pixels: UInt8[Tensor, "n C H W"], how: Extraction) -> Float[Tensor, "n F"]:
@@ -228,18 +226,6 @@ def _one_behind(arrivals: Iterator[T]) -> Iterator[T]:
         yield from under_way
         under_way = [newest]
     yield from under_way
-
-
-def _mark_bad(
-    features: Float[Tensor, "n F"], encoder: FrozenEncoder, split: Split, rows: Int[Tensor, " n"], bad: BadImages
-) -> Float[Tensor, "n F"]:
-    """The features, NaN for a bad image, whose place another had taken."""
-    if not features.isfinite().all():
-        raise UserError(f"{encoder.name} gives features that are not finite; check its mean and std.")
-    if isinstance(split.images, Photos) and len(bad):
-        gone = [split.images.name(row) in bad for row in rows.tolist()]
-        features[torch.tensor(gone)] = torch.nan
-    return features
 
 
 # -- Decoding

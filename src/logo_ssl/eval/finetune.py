@@ -1,36 +1,34 @@
 """Fine-tuning of all weights: `eval finetune` on all labels, `eval semi` on class-balanced shares of them."""
 
-import math
 import time
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import tyro
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import Interrupted, UserError
+from ..errors import UserError
 from ..frameworks import SupervisedConfig
+from ..ranges import Allowed, Count, Positive, Seed, at_least
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
-from ..system.randomness import refuse_unusable_seed, stream
-from ..system.signals import Stopped
+from ..system.randomness import stream
 from ..system.terminal import plain_console
 from ..system.text import counted
 from ..train import Pretraining
-from ..train.checkpoint import Checkpoints
 from ..train.loggers import JsonlLogger, ProgressDisplay
-from ..train.monitors import Diverged
+from ..train.monitors import Diverged, is_finite
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
 from .encoder import FrozenEncoder, Pixels
 from .features import Extraction, exact_convolutions, in_channels, labelled_features, readable
 from .lbfgs import select_weight
 from .linear import STANDARD_CROPS
-from .protocol import DataProtocol, Measured, standard_errors, top_k, tops_for
+from .protocol import DataProtocol, Measurement, standard_errors, top_k, tops_for
 from .splits import balanced_share, count_copies, guessing, labelled_splits, labels_of, split_test
 
 PROTOCOL = (
@@ -38,6 +36,10 @@ PROTOCOL = (
     f"momentum {OptimiserConfig.momentum}, weight decay {OptimiserConfig.weight_decay:g}, cosine, "
     "random crops and flips; last epoch, no choice on any held-out image"
 )
+Fractions = Annotated[
+    tuple[float, ...], Allowed(lambda parts: parts and all(0 < part <= 1 for part in parts), "above 0 and at most 1")
+]
+CURE = "nothing of the fine-tuning is kept, and the same command starts it again"
 
 
 @dataclass(frozen=True)
@@ -47,32 +49,21 @@ class FineTune(DataProtocol):
     example: logo-ssl eval finetune runs/first --data photos/ --epochs 20 --batch-size 64
     """
 
-    epochs: int = 50
+    epochs: Count = 50
     """Passes over the labelled images."""
-    lr: float = 0.03
+    lr: Positive = 0.03
     """Peak learning rate; it does not follow the batch size."""
-    batch_size: int = 256
+    batch_size: Annotated[int, at_least(2, ", since batch norm compares images")] = 256
     """Images per step; fewer need less memory."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the shares, the classifier's start, order and augmentation."""
-    fractions: tyro.conf.Suppress[tuple[float, ...]] = (1.0,)
+    fractions: tyro.conf.Suppress[Fractions] = (1.0,)
     baselines: tyro.conf.Suppress[bool] = False
 
     title = "Fine-tuned"
     name: ClassVar[str] = "finetune"
 
-    def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
-        if self.epochs < 1:
-            raise UserError(f"epochs={self.epochs}: must be 1 or more.")
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr={self.lr}: must be a positive learning rate.")
-        if self.batch_size < 2:
-            raise UserError(f"batch_size={self.batch_size}: must be 2 or more, since batch norm compares images.")
-        if not self.fractions or not all(0 < fraction <= 1 for fraction in self.fractions):
-            raise UserError(f"fractions={list(self.fractions)}: must be one or more, above 0 and at most 1.")
-
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Train a copy of the encoder on each share of the labels, and test it."""
         train, test, about_test = _split(encoder, data, self.seed, how)
         n_classes = int(labels_of(train).max()) + 1
@@ -116,7 +107,7 @@ class FineTune(DataProtocol):
         }
         settings = {"fractions": list(self.fractions), "epochs": self.epochs, "lr": self.lr}
         settings |= {"batch_size": self.batch_size, "seed": self.seed}
-        return Measured(self.name, figures, record["standard_errors"], record, settings)
+        return Measurement(self.name, figures, record, settings)
 
     def _classifier(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> Pretraining:
         """A copy of the backbone with a fresh classifier, ready to be trained."""
@@ -133,14 +124,15 @@ class FineTune(DataProtocol):
             device=how.device,  # type: ignore[arg-type] (one of the names)
             compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
             knn_every=0,
-            checkpoint_every=10**9,
             loading=LoadingConfig(workers=how.workers, max_bad=how.max_bad),
             loggers=(),
         )
-        backbone = deepcopy(encoder.backbone).cpu().requires_grad_(True).train()
+        backbone = deepcopy(encoder.backbone).cpu()
+        with torch.no_grad():  # libraries name the width differently, or not at all
+            n_features = backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size)).shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            framework = SupervisedConfig(n_classes).build(backbone, _n_features(encoder))
+            framework = SupervisedConfig(n_classes).build(backbone.requires_grad_(True).train(), n_features)
         strategy = recipe.strategy.build(1, 0, n_classes)
         labels = labels_of(data.train)
         return Pretraining(recipe, framework, strategy, encoder.mean, encoder.std, len(data.train), labels, how.say)
@@ -153,7 +145,7 @@ class Semi(FineTune):
     example: logo-ssl eval semi runs/first --data photos/ --fractions 0.01 0.1
     """
 
-    fractions: tuple[float, ...] = (0.01, 0.1)
+    fractions: Fractions = (0.01, 0.1)
     """Shares of each class's labels, at least one image of each."""
     baselines: bool = True
     """Also train the untrained network in the same way, and a linear classifier on pixels with colours."""
@@ -179,26 +171,12 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction) -> None:
         run, console = Run(folder), plain_console()
         journal = JsonlLogger(run)
         display = ProgressDisplay(journal, console, {"l_gg": "loss"})
-        trainer = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
+        trainer: Any = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
+        trainer.callbacks.remove(trainer.checkpoint_callback)  # so that a signal ends it at once
         try:
-            bad = BadImages(len(data.train), how.max_bad)
-            fit(trainer, module, data, bad, console)
+            fit(trainer, module, data, BadImages(len(data.train), how.max_bad), console, cure=CURE)
+            if not is_finite(module):
+                raise Diverged(trainer.global_step)
         except Diverged as error:
             lr = module.recipe.optimiser.lr
             raise UserError(f"lr={lr:g}: fine-tuning diverged at step {error.step}; use a lower one.") from error
-        except Interrupted as stop:  # it names a checkpoint in a folder that goes with us
-            raise _nothing_kept(stop.code - 128) from None
-        keeper = trainer.checkpoint_callback
-        if isinstance(keeper, Checkpoints) and keeper.stop.received is not None:  # during the last epoch, which ends
-            raise _nothing_kept(keeper.stop.received)
-
-
-def _nothing_kept(number: int) -> Interrupted:
-    return Stopped(number).interrupted("nothing of the fine-tuning is kept, and the same command starts it again")
-
-
-@torch.no_grad()
-def _n_features(encoder: FrozenEncoder) -> int:
-    """The width of the features, by a look at them: libraries name it differently, or not at all."""
-    device = next(encoder.backbone.parameters()).device
-    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import tyro
@@ -9,10 +10,11 @@ import tyro
 from ..data import ImageSet
 from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
+from ..ranges import Allowed
 from ..system.hardware import best_device
 from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features
-from .protocol import DataProtocol, FeatureOptions, Measured, standard_errors, tops_for
+from .protocol import DataProtocol, FeatureOptions, Measurement, standard_errors, tops_for
 from .splits import count_copies, guessing, labelled_splits
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
@@ -27,18 +29,14 @@ class KNN(DataProtocol, FeatureOptions):
 
     protocols: Annotated[
         tuple[tuple[int, float], ...] | None,
+        Allowed(lambda pairs: all(k >= 1 and tau > 0 for k, tau in pairs or ()), "k of 1 or more and tau above 0"),
         tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS)})"),
     ] = None
     """Pairs of k and tau, one after the other; default pairs whose k is too large for the images are left out."""
 
     title = "Weighted kNN"
 
-    def __post_init__(self) -> None:
-        for k, tau in self.protocols or ():
-            if k < 1 or not tau > 0:  # nor not a number
-                raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
-
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Classify the test images by train or, if none has a label, each image of train by all the others."""
         train, test = labelled_splits(data)
         copies = count_copies(train, test, how=how)
@@ -59,7 +57,7 @@ class KNN(DataProtocol, FeatureOptions):
             max(k for k, _ in protocols),
             leave_one_out=test is None,
             device=best_device(how.device),
-            progress=how.counting("nearest neighbours", n_asked),
+            progress=partial(how.progress, "nearest neighbours"),
         )
         results, figures = [], {}
         for k, tau in protocols:
@@ -78,7 +76,7 @@ class KNN(DataProtocol, FeatureOptions):
             **copies,
             "features": bank.features.shape[1],
         }
-        return Measured("knn", figures, record["standard_errors"], record, {"protocols": list(protocols)})
+        return Measurement("knn", figures, record, {"protocols": list(protocols)})
 
     def _fitting(self, n_images: int, name: str, how: Extraction) -> Sequence[tuple[int, float]]:
         """What was asked for, or the customary protocols that make sense among so many images: not all may vote."""

@@ -122,11 +122,6 @@ class Chosen(NamedTuple):
     probe: LinearProbe
     validation: dict[float, float]
 
-    def described(self, what: str) -> str:
-        """What was chosen of how many."""
-        reached = self.validation[self.value]
-        return f"{what} {self.value:g}: best of {len(self.validation)}, {reached:.2f} % on validation images."
-
 
 def select_weight(
     known: LabelledFeatures,

@@ -1,11 +1,11 @@
 """Linear classifiers on frozen features: `eval linear`, by MoCo's SGD or by L-BFGS, chosen on validation images."""
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from math import inf
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,14 +14,16 @@ from torch import Tensor
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
 from ..errors import UserError
+from ..ranges import Allowed, Count, Seed
 from ..system.hardware import best_device, exact_device, to_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
-from .protocol import DataProtocol, FeatureOptions, Measured, Metric, standard_errors, top1, top_k, tops_for
+from .protocol import DataProtocol, FeatureOptions, Measurement, Metric, standard_errors, top1, top_k, tops_for
 from .splits import FeatureSplits, labels_of, split_features
 
+Rates = Annotated[tuple[float, ...], Allowed(lambda rates: rates and all(0 < x < inf for x in rates), "above 0")]
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """MoCo's 30 is meant for its own features; others need other rates, by orders of magnitude."""
 EPOCHS, BATCH, MOMENTUM = 100, 256, 0.9
@@ -105,7 +107,7 @@ def train_probes(
     generator: torch.Generator,
     rates: Sequence[float] = RATES,
     epochs: int = EPOCHS,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     batch_size: int = BATCH,
 ) -> SGDProbes:
     """Train on cached features, where they are; the generator draws the start, then each epoch's order."""
@@ -115,7 +117,7 @@ def train_probes(
         order = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
         for rows in order.split(batch_size):
             probes.step(features[rows], labels[rows], decay(epoch, epochs))
-        progress(epoch + 1)
+        progress(epoch + 1, epochs)
     return probes
 
 
@@ -127,7 +129,7 @@ def train_on_crops(
     seed: int,
     epochs: int,
     how: Extraction,
-    progress: Callable[[int], None],
+    progress: Callable[[int, int], None],
 ) -> SGDProbes:
     """Train on the features of one random crop of each image and epoch, all rates at once."""
     device, labels = best_device(how.device), labels_of(known)
@@ -148,7 +150,7 @@ def train_on_crops(
                 if len(shown):
                     own = to_device(labels[batch.rows[shown]], home)
                     probes.step(features[to_device(shown, home)], own, decay(epoch, epochs))
-            progress(epoch + 1)
+            progress(epoch + 1, epochs)
     return probes
 
 
@@ -164,23 +166,16 @@ class Linear(DataProtocol, FeatureOptions):
 
     protocol: Literal["sgd", "sgd-augmented", "lbfgs"] = "sgd"
     """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
-    epochs: int = EPOCHS
+    epochs: Count = EPOCHS
     """Passes of SGD; its rate falls to a tenth after 60 % and again after 80 % of them."""
-    rates: tuple[float, ...] = RATES
+    rates: Rates = RATES
     """Learning rates of SGD, all trained at once; the best one on validation images counts. MoCo's protocol has 30."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the validation split, the start and the order."""
 
     title = "Linear classifier"
 
-    def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
-        if self.epochs < 1:
-            raise UserError(f"epochs={self.epochs}: must be 1 or more.")
-        if not self.rates or not all(0 < rate < math.inf for rate in self.rates):
-            raise UserError(f"rates={list(self.rates)}: must be one or more learning rates above 0.")
-
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Choose and train a classifier, and test it."""
         splits = split_features(encoder, data, how, self.seed).to(best_device(how.device))
         if not splits.official_test:
@@ -197,7 +192,8 @@ class Linear(DataProtocol, FeatureOptions):
             if not probe.finite:
                 raise UserError(f"lr {best.value:g}, the best on validation, diverged on all of train; use lbfgs.")
             chosen = best._replace(probe=probe)
-        how.say(chosen.described(what.replace("l2_", "L2 ")))
+        reached, n = chosen.validation[chosen.value], len(chosen.validation)
+        how.say(f"{what.replace('l2_', 'L2 ')} {chosen.value:g}: best of {n}, {reached:.2f} % on validation images.")
         scores = chosen.probe.scores(splits.test.features)
         tops = {f"top-{top}": top_k(scores, labels, top) for top in tops_for(splits.n_classes)}
         figures = {f"linear {name}, {self.protocol}": value for name, value in tops.items()}
@@ -213,14 +209,14 @@ class Linear(DataProtocol, FeatureOptions):
             "seed_of_probe": self.seed,
         }
         settings = {"seed": self.seed, **settings}
-        return Measured(f"linear-{self.protocol}", figures, record["standard_errors"], record, settings)
+        return Measurement(f"linear-{self.protocol}", figures, record, settings)
 
     def _trained(
         self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False
     ) -> SGDProbes:
         """A probe for each rate, of the images to learn from; the last one learns from those to choose by as well."""
         stage = "epochs of the last classifier" if last else "epochs of all learning rates"
-        start, watched = stream(self.seed, "linear"), how.counting(stage, self.epochs)
+        start, watched = stream(self.seed, "linear"), partial(how.progress, stage)
         if self.protocol == "sgd":
             known = splits.train.joined(splits.val) if last else splits.train
             return train_probes(known, splits.n_classes, start, rates, self.epochs, watched)

@@ -51,21 +51,21 @@ class EvalOptions(EncoderOptions):
     overwrite: bool = False
     """Replace --out if it exists."""
 
+    @property
+    def how(self) -> Extraction:
+        """How features are computed; UserError if these options cannot be."""
+        return Extraction(self.device, workers=self.workers, max_bad=self.max_bad, cache=False)
+
     def open(self) -> tuple[FrozenEncoder, Console]:
         """The same, if the other options are possible."""
-        Extraction(workers=self.workers, max_bad=self.max_bad)
-        best_device(self.device)
+        best_device(self.how.device)
         return super().open()
 
     @contextmanager
     def extraction(self, console: Console) -> Iterator[Extraction]:
         """How features are computed, with a bar while they are."""
         with progress_bars(console) as progress:
-            yield self._how(console.print, progress)
-
-    def _how(self, say: Callable[..., None], progress: Callable[[str, int, int], None]) -> Extraction:
-        how = {"workers": self.workers, "max_bad": self.max_bad}
-        return Extraction(self.device, cache=False, say=say, progress=progress, **how)
+            yield replace(self.how, say=console.print, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -77,50 +77,53 @@ class FeatureOptions(EvalOptions):
     cache: bool = True
     """Keep features for the next evaluation."""
 
-    def _how(self, say: Callable[..., None], progress: Callable[[str, int, int], None]) -> Extraction:
-        return replace(super()._how(say, progress), batch_size=self.batch_size, cache=self.cache)
+    @property
+    def how(self) -> Extraction:
+        """How features are computed."""
+        return replace(super().how, batch_size=self.batch_size, cache=self.cache)
 
 
-class Measured(NamedTuple):
-    """What a protocol found."""
+class Measurement(NamedTuple):
+    """What a protocol found of an encoder."""
 
     name: str
     """How its file in a run begins."""
     figures: dict[str, float]
     """Percent, by metric."""
-    errors: dict[str, float]
-    """Their standard errors by the number of test images."""
     record: dict[str, Any]
-    """What is saved of them."""
+    """What is saved of them; `standard_errors` by the number of test images are among it."""
     settings: dict[str, Any]
     """What tells this evaluation from others of the same images."""
 
 
-Comparison: TypeAlias = dict[str, Measured]
+Comparison: TypeAlias = dict[str, Measurement]
 """What was found, by what the features are: the encoder's first, then baselines."""
 SAVED_OF_BASELINES = ("results", "metric", "value", "standard_errors")
 
 
-def compare(
-    measure: Callable[[FrozenEncoder, Extraction], Measured], encoder: FrozenEncoder, how: Extraction, with_them: bool
+def evaluate(
+    measure: Callable[[FrozenEncoder, ImageSet, Extraction], Measurement],
+    encoder: FrozenEncoder,
+    data: ImageSet,
+    how: Extraction,
+    out: Path | None,
+    with_baselines: bool,
 ) -> Comparison:
-    """Measure an encoder and, by the same protocol, its baselines, of which nothing is said that was said before."""
-    found = {encoder.name: measure(encoder, how)}
-    for other in baselines(encoder) if with_them else ():
+    """Measure an encoder and, in silence, its baselines by the same protocol; save the encoder's record with theirs."""
+    began = time.time()
+    ours = measure(encoder, data, how)
+    found, saved = {encoder.name: ours}, dict[str, Any]()
+    for other in baselines(encoder) if with_baselines else ():
         silent = replace(how, say=lambda sentence: None, look_for_copies=False, unreadable=[])
         try:
-            found[other.name] = measure(other, silent)
+            theirs = found[other.name] = measure(other, data, silent)
         except UserError as error:
             how.say(f"{other.name} is not measured: {error}")
+        else:
+            saved[other.name] = {key: theirs.record[key] for key in SAVED_OF_BASELINES if key in theirs.record}
+    record = ours.record | {"baselines": saved, "seconds": round(time.time() - began, 1)}
+    save(ours.name, record | about_data(data, how), encoder, how, out, ours.settings)
     return found
-
-
-def record_of(compared: Comparison, began: float) -> dict[str, Any]:
-    """What is saved of a comparison: the encoder's record, with its baselines and how long all took."""
-    ours, *others = compared.values()
-    told = [{key: found.record[key] for key in SAVED_OF_BASELINES if key in found.record} for found in others]
-    by_name = dict(zip([*compared][1:], told, strict=True))
-    return ours.record | {"baselines": by_name, "seconds": round(time.time() - began, 1)}
 
 
 def show(console: Console, title: str, comparisons: Sequence[Comparison]) -> None:
@@ -129,7 +132,8 @@ def show(console: Console, title: str, comparisons: Sequence[Comparison]) -> Non
     for compared in comparisons:
         for metric in next(iter(compared.values())).figures:
             for name, found in compared.items():
-                table.add_row(metric, name, f"{found.figures[metric]:.2f} ± {found.errors[metric]:.2f}")
+                error = found.record["standard_errors"][metric]
+                table.add_row(metric, name, f"{found.figures[metric]:.2f} ± {error:.2f}")
     console.print(table)
     console.print("±: standard error by the number of test images; another seed may move a figure further.")
     if verdict := judge(comparisons):
@@ -140,17 +144,20 @@ def judge(comparisons: Sequence[Comparison]) -> str:
     """Whether the encoder is better than its baselines, in every figure but top-5; nothing if there are none."""
     wins = dict[str, list[bool]]()
     for compared in comparisons:
-        ours, *others = compared.items()
-        for metric, value in ours[1].figures.items():
+        (_, ours), *others = compared.items()
+        for metric, value in ours.figures.items():
             for name, found in others if "top-5" not in metric else ():
-                error = math.hypot(ours[1].errors[metric], found.errors[metric])  # cautious: of the same images
+                # cautious: the images are the same
+                error = math.hypot(*(each.record["standard_errors"][metric] for each in (ours, found)))
                 wins.setdefault(name, []).append(value - found.figures[metric] > CLEAR * error)
     if not wins:
         return ""
-    better, worse = ([name for name, won in wins.items() if every(won)] for every in (all, lambda won: not any(won)))
+    better = [name for name, won in wins.items() if all(won)]
+    worse = [name for name, won in wins.items() if not any(won)]
     told = [f"better than {listed(better)}"] if better else []
-    parted = {name: won for name, won in wins.items() if name not in (*better, *worse)}
-    told += [f"better than {name} in {sum(won)} of {len(won)} figures" for name, won in parted.items()]
+    for name, won in wins.items():
+        if name not in (*better, *worse):
+            told.append(f"better than {name} in {sum(won)} of {len(won)} figures")
     told += [f"not better than {listed(worse)}"] if worse else []
     return f"Verdict: {'; '.join(told)}, by more than two standard errors of the difference."
 
@@ -169,7 +176,7 @@ class DataProtocol(EvalOptions):
     """Of its table."""
 
     @abstractmethod
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Evaluate an encoder."""
 
     def run(self) -> None:
@@ -177,12 +184,9 @@ class DataProtocol(EvalOptions):
         encoder, console = self.open()
         check_result(self.out, self.overwrite, encoder.run)
         with self.extraction(console) as how:
-            data, began = data_for(encoder, self.data, how.say), time.time()
-            found = compare(lambda other, how: self.measure(other, data, how), encoder, how, self.baselines)
-            ours = found[encoder.name]
-            save(ours.name, record_of(found, began), encoder, data, how, self.out, ours.settings)
+            data = data_for(encoder, self.data, how.say)
+            found = evaluate(self.measure, encoder, data, how, self.out, self.baselines)
         show(console, self.title, [found])
-        say_unless_saved(self, encoder, console)
 
 
 def check_result(out: Path | None, overwrite: bool, run: Run | None = None) -> None:
@@ -212,32 +216,19 @@ def data_for(
     return data
 
 
-def save(
-    protocol: str,
-    result: dict[str, Any],
-    encoder: FrozenEncoder,
-    data: ImageSet,
-    how: Extraction,
-    out: Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Path | None:
-    """Write a result with its provenance to `out`, which was checked, else into the encoder's run.
-
-    In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
-    replaces itself, and another has a name of its own.
-    """
+def about_data(data: ImageSet, how: Extraction) -> dict[str, Any]:
+    """What a result says of its images."""
     above = "" if data.root is None else os.path.join(data.root, "")
-    about = {
+    return {
         "data": data.name,
         "source": data.source,
         "data_fingerprint": fingerprints(data),
         "unreadable_count": len(how.unreadable),
         "unreadable_images": [name.removeprefix(above) for name in how.unreadable[:MOST_UNREADABLE]],
     }
-    return save_about(protocol, result | about, encoder, how, out, settings)
 
 
-def save_about(
+def save(
     protocol: str,
     result: dict[str, Any],
     encoder: FrozenEncoder,
@@ -245,9 +236,10 @@ def save_about(
     out: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Write a result that has its `data` and `data_fingerprint`, as `save` does."""
-    out = place_of(protocol, result, encoder, out, settings)
-    if out is None:
+    """Write a result that has its `data` and `data_fingerprint`, with its provenance, to the `place_of` it."""
+    file = place_of(protocol, result, encoder, out, settings)
+    if file is None:
+        how.say("Not saved; `--out FILE` keeps the figures with their protocol.")
         return None
     record = result | {
         "evaluation": protocol,
@@ -257,12 +249,14 @@ def save_about(
         "about": list(encoder.says),
     }
     if encoder.run is not None:
-        record |= about_run(encoder.run)
+        recipe = recipe_as_written(encoder.run)
+        crops = f"{recipe['crops']['n_global']} global + {recipe['crops']['n_local']} local"
+        record |= {name: recipe[name] for name in ("seed", "epochs")} | {"recipe": recipe["name"], "crops": crops}
     if encoder.unfinished is not None:
         record["unfinished"] = encoder.unfinished
     content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
-    how.say(f"Saved: {write(out, content)}")
-    return out
+    how.say(f"Saved: {write(file, content)}")
+    return file
 
 
 def place_of(
@@ -272,7 +266,11 @@ def place_of(
     out: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Where `save_about` writes a result with this `data` and `data_fingerprint`; None: nowhere."""
+    """Where a result with this `data` and `data_fingerprint` goes: to `out`, which was checked, else into the run.
+
+    There the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation replaces
+    itself, and another has a name of its own.
+    """
     if out is not None or encoder.run is None:
         return out
     identity = json.dumps([result["data_fingerprint"], _input_of(encoder), dict(settings or {})], sort_keys=True)
@@ -283,19 +281,6 @@ def place_of(
 def _input_of(encoder: FrozenEncoder) -> dict[str, Any]:
     """How images are shown to an encoder."""
     return {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
-
-
-def about_run(run: Run) -> dict[str, Any]:
-    """How an encoder was trained, in a few words."""
-    recipe = recipe_as_written(run)
-    crops = f"{recipe['crops']['n_global']} global + {recipe['crops']['n_local']} local"
-    return {"recipe": recipe["name"], "seed": recipe["seed"], "epochs": recipe["epochs"], "crops": crops}
-
-
-def say_unless_saved(options: EvalOptions, encoder: FrozenEncoder, console: Console) -> None:
-    """Figures that are nowhere but on the screen are lost with it."""
-    if options.out is None and encoder.run is None:
-        console.print("Not saved; `--out FILE` keeps the figures with their protocol.")
 
 
 # -- Figures

@@ -27,13 +27,7 @@ def labelled_splits(data: ImageSet) -> tuple[Split, Split | None]:
         raise UserError(f"{data.name} has no labels; give class folders, an .npz with train_labels, or a named set.")
     if train is None or len(values := labels_of(train).unique()) == 1 or len(data.classes) == 1:
         raise UserError(f"{data.name} has labelled images of one class only; give two classes or more.")
-    return _number(train, values), _held_out(data, data.test, values, "test")
-
-
-def labelled_val(data: ImageSet) -> Split | None:
-    """The labelled validation images, numbered like those of `labelled_splits`."""
-    train = _with_labels(data.train)
-    return None if train is None else _held_out(data, data.val, labels_of(train).unique(), "validation")
+    return Split(train.images, torch.searchsorted(values, labels_of(train))), _held_out(data, data.test, values, "test")
 
 
 def labels_of(split: Split) -> Int[Tensor, " N"]:
@@ -58,7 +52,7 @@ def _held_out(data: ImageSet, split: Split | None, values: Int[Tensor, " classes
             f"{first}); add training images, or remove these."
         )
     known = _with_labels(split)
-    return None if known is None else _number(known, values)
+    return None if known is None else Split(known.images, torch.searchsorted(values, labels_of(known)))
 
 
 def _with_labels(split: Split) -> Split | None:
@@ -66,10 +60,6 @@ def _with_labels(split: Split) -> Split | None:
     if split.labels is None or not split.has_labels:
         return None
     return split if (split.labels >= 0).all() else split[split.labels >= 0]
-
-
-def _number(split: Split, values: Int[Tensor, " classes"]) -> Split:
-    return Split(split.images, torch.searchsorted(values, labels_of(split)))
 
 
 # -- Leakage: are test images among those that train or choose? A look at some, cheap enough to take each time.
@@ -176,12 +166,13 @@ def split_features(
 ) -> FeatureSplits:
     """The features of all readable images; validation images choose, if there are any as well as a test."""
     train, test = labelled_splits(data)
-    val = None if test is None else labelled_val(data)
+    labels = labels_of(data.train)
+    val = None if test is None else _held_out(data, data.val, labels[labels >= 0].unique(), "validation")
     copies = count_copies(train, test, val, how=how)
     seen, rows, known = _readable_features(encoder, train, how, names[0])
     images, chosen_by = (seen,), None
     if data.val_in_train is not None:
-        chosen_by = data.val_in_train[labels_of(data.train) >= 0][rows]
+        chosen_by = data.val_in_train[labels >= 0][rows]
     if val is not None:
         others, _, more = _readable_features(encoder, val, how, names[1])
         images, known = (seen, others), known.joined(more)

@@ -1,7 +1,6 @@
 """Transfer of frozen features to other data sets: `eval transfer`, the protocol of the paper's Table 5."""
 
 import os
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,25 +10,23 @@ import torch
 
 from ..data import NAMES, ImageSet
 from ..errors import UserError, nearest
+from ..ranges import Seed
 from ..run import standard_error
 from ..system.hardware import best_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction
 from .lbfgs import how_chosen, logistic
 from .protocol import (
     Comparison,
     FeatureOptions,
-    Measured,
+    Measurement,
     Metric,
     check_result,
-    compare,
     data_for,
     error_per_class,
+    evaluate,
     mean_per_class,
-    record_of,
-    save,
-    say_unless_saved,
     show,
     top1,
 )
@@ -78,13 +75,13 @@ class Transfer(FeatureOptions):
 
     sets: tuple[str, ...] = tuple(SETS)
     """Names of these ten, or names and paths as for `pretrain`."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the validation split, if the set has no official one."""
     baselines: bool = True
     """Also measure the untrained network and pixels with colours, and compare."""
 
     def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
+        super().__post_init__()
         for name in self.sets:
             if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
                 raise UserError(
@@ -99,7 +96,6 @@ class Transfer(FeatureOptions):
             compared = self.evaluate(encoder, how)
         if compared:
             show(console, "Transfer", list(compared.values()))
-            say_unless_saved(self, encoder, console)
         lacking = [name for name in self._files() if name not in compared]
         if lacking and (self.sets != tuple(SETS) or not compared):
             raise UserError(f"{', '.join(lacking)} could not be measured; see above.")
@@ -111,18 +107,14 @@ class Transfer(FeatureOptions):
             check_result(file, self.overwrite, encoder.run)
         for name, file in files.items():
             known = SETS.get(name) or TransferSet(_short_name(name), name)
-            began, own = time.time(), replace(how, unreadable=[])
             try:
                 data = data_for(encoder, known.data, how.say)
                 if known.per_class_train is not None:
                     data = some_per_class(data, known.per_class_train)
-                measure = partial(self._measure, name, known, data)
-                compared[name] = compare(measure, encoder, own, self.baselines)
+                measure, own = partial(self._measure, name, known), replace(how, unreadable=[])
+                compared[name] = evaluate(measure, encoder, data, own, file, self.baselines)
             except UserError as error:
                 how.say(f"{known.title} is not measured: {error}")
-                continue
-            found = compared[name][encoder.name]
-            save(found.name, record_of(compared[name], began), encoder, data, own, file, found.settings)
         return compared
 
     def _files(self) -> dict[str, Path | None]:
@@ -137,8 +129,8 @@ class Transfer(FeatureOptions):
         return files
 
     def _measure(
-        self, name: str, known: TransferSet, data: ImageSet, encoder: FrozenEncoder, how: Extraction
-    ) -> Measured:
+        self, name: str, known: TransferSet, encoder: FrozenEncoder, data: ImageSet, how: Extraction
+    ) -> Measurement:
         names = [f"{known.title}, {split}" for split in ("train", "val", "test")]
         splits = split_features(encoder, data, how, self.seed, names).to(best_device(how.device))
         about, labels = splits.about(per_class=known.per_class), splits.test.labels
@@ -160,7 +152,7 @@ class Transfer(FeatureOptions):
             **about,
             "seed_of_split": self.seed,
         }
-        return Measured("transfer", figures, errors, record, {"seed": self.seed, "figure": figure})
+        return Measurement("transfer", figures, record, {"seed": self.seed, "figure": figure})
 
 
 def _short_name(name: str) -> str:

@@ -17,7 +17,6 @@ from ..augment.preview import draw_crops, visible
 from ..data import NAMES, BadImages, ImageSet, Photos, Split, load_data, locate, squared, statistics
 from ..data.decode import look_at
 from ..errors import DataMissing, UserError
-from ..eval.affinity import class_name, image_name, measures_of, rows_by_class, test_or_train
 from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
 from ..knn import extract, nearest_neighbours
@@ -28,7 +27,14 @@ from ..system.hardware import best_device
 from ..system.randomness import stream
 from ..system.text import printable
 from ..train.monitors import collapse_alarm, diagnose, directions
-from .affinity import comparisons_for_page
+from .affinity import (
+    class_name,
+    comparisons_for_page,
+    image_name,
+    load_measures,
+    rows_by_class,
+    test_or_train,
+)
 from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
 from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
 
@@ -144,7 +150,7 @@ class RunCollector:
                     seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
                 if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
                     with self._noting("affinities", missing):
-                        measures = measures_of(run, encoder, self.device)
+                        measures = load_measures(run, self.device, encoder)
                         comparisons = comparisons_for_page(measures, data, recipe.loading.max_side, self.seed)
         return Collected(crops, seen, comparisons, missing)
 

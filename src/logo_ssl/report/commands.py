@@ -13,15 +13,24 @@ from rich.table import Table
 
 from ..data import NAMES, locate
 from ..errors import UserError
-from ..eval.affinity import CROPS, find_reference, gather_pool, load_measures
 from ..eval.features import Extraction
-from ..eval.protocol import data_for, save
+from ..eval.protocol import about_data, data_for, save
 from ..files import check_output, write
 from ..recipes import read_recipe
 from ..run import Run
 from ..system.randomness import stream
 from ..system.terminal import plain_console
-from .affinity import compared, first_references, heat_map, rank, reference_groups
+from .affinity import (
+    CROPS,
+    compared,
+    find_reference,
+    first_references,
+    gather_pool,
+    heat_map,
+    load_measures,
+    rank,
+    reference_groups,
+)
 from .collect import LEAST, RunCollector
 from .figures import draw_affinity_bars, draw_affinity_map, draw_curves
 from .gallery import MEASURES
@@ -207,7 +216,7 @@ class Affinity:
         how = Extraction(device=self.device, say=console.print)
         settings = {"images": self.images, "seed": self.seed}
         try:
-            save("affinity", record, encoder, data, how, settings=settings)
+            save("affinity", record | about_data(data, how), encoder, how, settings=settings)
         except OSError as error:  # of a run that may only be read; --out names another place for the pictures
             console.print(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
         for path in files:

@@ -48,12 +48,6 @@ def complain(sentence: str) -> None:
     sys.stderr.write(f"{signature()}: {harmless(sentence, sys.stderr.encoding or 'utf-8')}\n")
 
 
-def show_cursor() -> None:
-    """Give a terminal its cursor back, where a process ends that had hidden it below a bar."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h\n")
-
-
 def signature() -> str:
     """Who speaks on the error stream, where every process may."""
     return "logo-ssl" if is_first() else f"logo-ssl ({name()})"

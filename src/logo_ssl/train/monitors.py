@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..data import BadImages, ImageSet, squared
 from ..data.images import VALIDATION, Split
 from ..errors import UserError
-from ..knn import extract, knn_accuracy
+from ..knn import extract, nearest_neighbours, top_accuracies
 from ..models import Queue
 from ..recipes import Recipe
 from ..run import standard_error
@@ -316,7 +316,8 @@ class OnlineKNN(L.Callback):
             features.append(gather_uneven(x))
             labels.append(gather_uneven(split.labels.to(x.device)))
         (bank, queries), (bank_labels, query_labels) = features, labels
-        return knn_accuracy(queries, query_labels, bank, bank_labels, KNN_K, KNN_TAU)
+        near = nearest_neighbours(queries, bank, KNN_K)
+        return top_accuracies(near, query_labels, bank_labels, KNN_K, KNN_TAU, tops=(1,))[0]
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         assert isinstance(pl_module, Pretraining)

@@ -110,7 +110,9 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     """What a file says of its weights: network, input, and the recipe where they come from a run."""
-    name, stem = encoder.network
+    name, stem = encoder.architecture or ("", "")
+    if name in ("torchvision", "timm"):
+        name, stem = f"{name}/{stem}", ""
     about = {
         "format": "pt",
         "backbone": name,
