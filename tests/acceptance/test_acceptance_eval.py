@@ -154,6 +154,22 @@ def test_objects_of_a_set_in_cocos_layout_are_found(logo, cwd, resnet, coco, pro
         assert (cwd / name).stat().st_size > 0, name
 
 
+def test_images_of_several_classes_are_measured_by_mean_average_precision(logo, cwd, resnet, tmp_path):
+    boxes, rng = save_coco(tmp_path / "shapes", {"train": 12, "val": 8}), np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 32, 32, 3), np.uint8), rng.integers(0, 2, (60, 4))
+    arrays = tmp_path / "several.npz"
+    np.savez(arrays, train_images=images[:40], train_labels=labels[:40], test_images=images[40:],
+             test_labels=labels[40:])  # fmt: skip
+    for data, classes in ((boxes, {"square", "bar"}), (arrays, set("0123"))):
+        done = logo("eval", "multilabel", resnet, "--data", data, "--out", f"{data.stem}.json")
+        assert done.code == 0, done.err
+        record = json.loads((cwd / f"{data.stem}.json").read_text())
+        assert record["per_class"].keys() == classes
+        assert record["value"] == pytest.approx(np.mean(list(record["per_class"].values())), abs=0.01)
+        assert f"{record['value']:.2f}" in done.out
+        assert {"untrained", "raw pixels", "pixels and colours"} >= record["baselines"].keys() > {"raw pixels"}
+
+
 def test_a_detector_on_a_pyramid_shows_its_schedule_without_training(logo, cwd, coco):
     words = ("eval", "detect", "random/resnet18", "--head", "fpn", "--data", coco, "--batch-size", "2")
     done = logo(*words, "--iterations", "7", "--dry-run")

@@ -206,6 +206,8 @@ REFUSED = [
     ("linear random/tiny --data {here}/few.npz", "too few images"),
     ("transfer random/tiny --sets petz", "pets"),
     ("transfer random/tiny --sets {parted} --out {here}/x.txt", "out="),
+    ("multilabel random/tiny --data {here}/one.npz", "train_labels"),
+    ("multilabel random/tiny --data {parted}", "boxes"),
     ("finetune random/tiny --data {parted} --epochs 0", "epochs=0"),
     ("finetune random/tiny --data {parted} --lr nan", "lr=nan"),
     ("finetune random/tiny --data {parted} --batch-size 1", "batch_size=1"),

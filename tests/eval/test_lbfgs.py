@@ -54,6 +54,17 @@ def test_the_minimum_is_scikit_learns_on_real_sets(name):
             assert ours == pytest.approx(theirs, abs=100 / len(test.labels) + 1e-6)
 
 
+def test_images_of_several_classes_have_scikit_learns_regression_for_each():
+    known = blobs(n_classes=3)
+    several = torch.stack([known.labels == 0, known.labels != 1, known.features[:, 0] > 1], 1).long()
+    probe = fit(LabelledFeatures(known.features, several), 3, 0.5, **EXACT)
+    for c in range(3):
+        model = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-9, fit_intercept=False)
+        rows = torch.cat([known.features, torch.ones(len(several), 1)], 1)
+        theta = torch.tensor(model.fit(rows.numpy(), several[:, c].numpy()).coef_[0])
+        torch.testing.assert_close(torch.cat([probe.weight[:, c], probe.bias[c : c + 1]]), theta, rtol=1e-3, atol=1e-4)
+
+
 def blobs(n_images=120, n_features=20, n_classes=5, dtype=torch.float64, noise=1.0):
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n_images) % n_classes

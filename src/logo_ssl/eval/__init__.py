@@ -18,6 +18,9 @@ PROTOCOLS = {
     "transfer": Protocol(
         "logistic regression on frozen features of other data sets", "eval.transfer:Transfer", "value"
     ),
+    "multilabel": Protocol(
+        "logistic regression for each class of images that have several", "detection.multilabel:Multilabel", "value"
+    ),
     "finetune": Protocol("all weights trained with all labels", "eval.finetune:FineTune", "top1"),
     "semi": Protocol("all weights trained with few labels", "eval.finetune:Semi", "top1"),
     "detect": Protocol("object detection with the encoder as backbone", "detection.evaluate:Detect", "AP"),

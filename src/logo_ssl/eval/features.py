@@ -69,7 +69,8 @@ class LabelledFeatures(NamedTuple):
     """Features of images with their classes."""
 
     features: Float[Tensor, "N F"]
-    labels: Int[Tensor, " N"]
+    labels: Int[Tensor, "N *classes"]
+    """The class of each image or, where images have several, 1 or 0 for each class."""
 
     def joined(self, other: "LabelledFeatures") -> "LabelledFeatures":
         """Both sets as one."""

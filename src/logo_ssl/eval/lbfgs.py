@@ -1,7 +1,8 @@
 """Multinomial logistic regression with an L2 penalty, by torch's L-BFGS for a path of penalties, chosen on validation.
 
 The objective is AugSelf's: cross-entropy summed over images + w |weight and bias|^2. scikit-learn's C is 1 / (2 w),
-and 1 / w for two classes, with a column of ones for the bias.
+and 1 / w for two classes, with a column of ones for the bias. If images have several classes, the cross-entropy is that
+of a logistic regression for each, and C is 1 / (2 w).
 """
 
 import math
@@ -54,7 +55,7 @@ class Solution(NamedTuple):
 
 def fit_path(
     features: Float[Tensor, "N F"],
-    labels: Int[Tensor, " N"],
+    labels: Int[Tensor, "N *classes"],
     n_classes: int,
     weights: Sequence[float] = WEIGHTS,
     tolerance: float = TOLERANCE,
@@ -81,13 +82,14 @@ def fit_path(
 
 def _minimise(
     design: Float[Tensor, "N K"],
-    labels: Int[Tensor, " N"],
+    labels: Int[Tensor, "N *classes"],
     w: float,
     start: Float[Tensor, "K C"],
     tolerance: float,
     fall: float,
 ) -> Float[Tensor, "K C"]:
-    uncertain = (p := (design @ start).softmax(dim=1)) * (1 - p)
+    several = labels.dim() == 2
+    uncertain = (p := (design @ start).sigmoid() if several else (design @ start).softmax(dim=1)) * (1 - p)
     # The curvature at the start, as if it were diagonal: L-BFGS begins as if it were 1.
     scale = (design.square().sum(dim=0)[:, None] * uncertain.mean(dim=0) + 2 * w).rsqrt()
     scaled = (start / scale).requires_grad_()
@@ -99,7 +101,11 @@ def _minimise(
     def objective() -> Tensor:
         lbfgs.zero_grad()
         theta = scale * scaled
-        value = F.cross_entropy(design @ theta, labels, reduction="sum") + w * theta.square().sum()
+        if several:
+            value = F.binary_cross_entropy_with_logits(design @ theta, labels.to(design), reduction="sum")
+        else:
+            value = F.cross_entropy(design @ theta, labels, reduction="sum")
+        value = value + w * theta.square().sum()
         value.backward()
         return value.detach()
 
@@ -133,7 +139,8 @@ def select_weight(
 ) -> Chosen:
     """Choose a weight on the rows `val`, of equals the strongest, and fit it on all; without `val`, by folds of all."""
     if val is None:
-        place = rank_in_class(known.labels.cpu(), stream(0, "folds")) + known.labels.cpu()
+        classes = (known.labels if known.labels.dim() == 1 else torch.zeros(len(known.labels), dtype=torch.int64)).cpu()
+        place = rank_in_class(classes, stream(0, "folds")) + classes
         rounds = [(place % FOLDS == k).to(known.labels.device) for k in range(FOLDS)]
     else:
         rounds = [val]

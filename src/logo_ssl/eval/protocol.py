@@ -175,6 +175,10 @@ class DataProtocol(EvalOptions):
     title: ClassVar[str]
     """Of its table."""
 
+    def images(self, encoder: FrozenEncoder, say: Callable[[str], None]) -> ImageSet:
+        """What to evaluate on."""
+        return data_for(encoder, self.data, say)
+
     @abstractmethod
     def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Evaluate an encoder."""
@@ -184,7 +188,7 @@ class DataProtocol(EvalOptions):
         encoder, console = self.open()
         check_result(self.out, self.overwrite, encoder.run)
         with self.extraction(console) as how:
-            data = data_for(encoder, self.data, how.say)
+            data = self.images(encoder, how.say)
             found = evaluate(self.measure, encoder, data, how, self.out, self.baselines)
         show(console, self.title, [found])
 
@@ -202,15 +206,18 @@ def check_result(out: Path | None, overwrite: bool, run: Run | None = None) -> N
 
 
 def data_for(
-    encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
+    encoder: FrozenEncoder,
+    source: str | None,
+    say: Callable[[str], None] = lambda sentence: None,
+    load: Callable[[str, int], ImageSet] = load_data,
 ) -> ImageSet:
     """The data of that name or path; without one, what the encoder's run was trained on."""
     if source is not None:
-        data = load_data(locate(source), encoder.size)
+        data = load(locate(source), encoder.size)
     elif encoder.run is None:
         raise UserError(f"{encoder.name} is not a run, so its data are unknown; name them with --data.")
     else:
-        data = load_data(locate(str(recipe_as_written(encoder.run)["data"])), encoder.size)
+        data = load(locate(str(recipe_as_written(encoder.run)["data"])), encoder.size)
     for sentence in data.says:
         say(sentence)
     return data

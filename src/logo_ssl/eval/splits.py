@@ -138,6 +138,8 @@ class FeatureSplits(NamedTuple):
     @property
     def n_classes(self) -> int:
         """How many classes there are to learn."""
+        if self.train.labels.dim() == 2:
+            return self.train.labels.shape[1]
         return int(max(self.train.labels.max(), self.val.labels.max())) + 1
 
     def about(self, *, per_class: bool = False) -> dict[str, int | float | bool]:
