@@ -19,7 +19,8 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
 from ..errors import UserError
-from ..files import write
+from ..files import write, write_together
+from ..models.backbones import plain_weights, weight_bytes
 from ..recipes import (
     AUTO,
     SMALL,
@@ -37,14 +38,13 @@ from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import plain_console
 from ..system.text import counted, lasting
-from ..weights import load, newest_whole
+from ..weights import load, named_heads, newest_whole
 from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
 from .monitors import images_for_knn, knn_summary
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
-from .weights import save_encoder
 
 Say = Callable[[str], None]
 FEW = 5_000  # images, of which ready-made weights know more
@@ -271,6 +271,25 @@ def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Save
     run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
     write(run.recipe_file, recipe.to_json())
     write(run.images_file, json.dumps(images, indent=2) + "\n")
+
+
+def save_encoder(run: Run, module: Pretraining) -> None:
+    """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
+    recipe, framework = module.recipe, module.framework
+    metadata = {
+        "format": "pt",
+        "backbone": recipe.backbone,
+        "stem": recipe.stem,
+        "size": str(recipe.crops.global_size),
+        "mean": json.dumps(module.mean),
+        "std": json.dumps(module.std),
+        "recipe": recipe.to_json(),
+        "step": str(module.global_step),
+    }
+    heads = named_heads(module.state_dict(), module.kept)
+    # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
+    files = {run.heads_file: heads, run.backbone_file: framework.final_encoder.backbone.state_dict()}
+    write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
 def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
