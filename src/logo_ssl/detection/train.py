@@ -353,12 +353,7 @@ def train_detector(
     finally:
         if where.folder is not None and is_first():
             sessions.save(ended=True)
-    return {
-        "resumed_at": done,
-        "seconds": sessions.seconds(),
-        "sessions": sessions.number(),
-        "sessions_killed": sessions.killed(),
-    }
+    return {"resumed_at": done, **sessions.record()}
 
 
 def seconds_of_iteration(

@@ -202,13 +202,13 @@ class Sessions:
 
     def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
         self.file, self.since = run.sessions_file, time.monotonic()
-        self.now = {"began": round(time.time(), 3), "seconds": 0.0, "step": 0, "checkpoints": 0, "ended": False}
-        self.now["epochs"] = epochs
+        self.now: dict[str, Any] = {"began": round(time.time(), 3), "seconds": 0.0, "step": 0, "checkpoints": 0}
+        self.now |= {"ended": False, "epochs": epochs}
         self.earlier: list[dict[str, Any]] = []
         if resumed:
             try:
-                self.earlier = [self.now | {"epochs": None} | earlier for earlier in run.sessions()]
-            except (OSError, ValueError, TypeError):  # gone, torn or another's: there was one at least
+                self.earlier = run.sessions()
+            except (OSError, ValueError):  # gone or torn: there was one at least
                 self.earlier = [self.now | {"epochs": None}]
 
     @property
@@ -231,13 +231,10 @@ class Sessions:
         """Of all sessions, this one up to now."""
         return round(sum(session["seconds"] for session in self.earlier) + time.monotonic() - self.since, 1)
 
-    def number(self) -> int:
-        """How many there were."""
-        return len(self.all)
-
-    def killed(self) -> int:
-        """Of how many the seconds after their last checkpoint are not known."""
-        return sum(not session["ended"] for session in self.earlier)
+    def record(self) -> dict[str, Any]:
+        """Seconds of all sessions, how many there were, and how many were killed: they count to the last checkpoint."""
+        killed = sum(not session["ended"] for session in self.earlier)
+        return {"seconds": self.seconds(), "sessions": len(self.all), "sessions_killed": killed}
 
 
 class ProgressDisplay(L.Callback):

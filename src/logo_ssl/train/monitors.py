@@ -96,25 +96,6 @@ def collapse_alarm(std: float, rank: float, widest: float, n_latents: int, width
     return f"the latents are collapsing to {where} (spread {std:.3f} of 1, effective rank {rank:.1f} of {most})."
 
 
-def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
-    """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
-    if not _far_below(best, accuracy, n_images):
-        return None
-    return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
-
-
-def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> str | None:
-    """A sentence if accuracy is far below that of the untrained encoder; at first it may be, so it stops no run."""
-    if not _far_below(untrained, accuracy, n_images):
-        return None
-    return f"kNN is {accuracy:.1f} %, and the untrained encoder had {untrained:.1f} %: training has made it worse."
-
-
-def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
-    chance = 2 * standard_error(before, n_images) if n_images else 0.0
-    return accuracy < before - max(KNN_FALL, chance)
-
-
 def knn_summary(lines: Iterable[Mapping[str, Any]]) -> str | None:
     """The last kNN in a log and the untrained encoder's; None if both were not measured on the same images."""
     measured = [line for line in lines if "knn" in line]
@@ -159,13 +140,6 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
     else:
         return f"A lower optimiser.lr{' or a smaller strategy.lam' if logo.lam > 0 else ''} usually helps."
     return f"Most likely {cause}."
-
-
-def diagnose_loss(recipe: Recipe, steps: int, epochs_done: int) -> str:
-    """Why kNN is below the untrained encoder's after so many steps: a run that is short has to be longer first."""
-    planned = steps * recipe.epochs // epochs_done
-    short = f"A run of {counted(planned, 'step')} is short: first use more epochs. " if 0 < planned < FEW_STEPS else ""
-    return f"{short}{diagnose(recipe)}"
 
 
 def warn_of_collapse(alarm: str, recipe: Recipe, say: Say) -> None:
@@ -328,8 +302,17 @@ class OnlineKNN(L.Callback):
         if not epoch:
             self.untrained = accuracy
             return
-        if fall := knn_fall(self.best, accuracy, self.n_images):
-            warn_of_collapse(f"Epoch {epoch}: {fall} {diagnose(recipe)}", recipe, self.say)
-        elif loss := knn_loss(self.untrained, accuracy, self.n_images):
-            self.say(f"Epoch {epoch}: {loss} {diagnose_loss(recipe, trainer.global_step, epoch)}")
+        cause = diagnose(recipe)
+        if self._far_below(self.best, accuracy):
+            fall = f"kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+            warn_of_collapse(f"Epoch {epoch}: {fall} {cause}", recipe, self.say)
+        elif self._far_below(self.untrained, accuracy):  # at first it may be, so it stops no run
+            loss = f"kNN is {accuracy:.1f} %, and the untrained encoder had {self.untrained:.1f} %"
+            if 0 < (planned := trainer.global_step * recipe.epochs // epoch) < FEW_STEPS:
+                cause = f"A run of {counted(planned, 'step')} is short: first use more epochs. {cause}"
+            self.say(f"Epoch {epoch}: {loss}: training has made it worse. {cause}")
         self.best = max(self.best, accuracy)
+
+    def _far_below(self, before: float, accuracy: float) -> bool:
+        """Whether accuracy fell farther than chance would have it with few images."""
+        return accuracy < before - max(KNN_FALL, 2 * standard_error(before, self.n_images))

@@ -42,7 +42,7 @@ from ..weights import load, named_heads, newest_whole
 from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
-from .module import DataIdentity, Pretraining
+from .module import Pretraining
 from .monitors import images_for_knn, knn_summary
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
     step: int
     steps_per_epoch: int
     recipe: Recipe
-    data: DataIdentity
+    data: dict[str, Any]
 
 
 def pretrain(
@@ -174,11 +174,11 @@ def run_training(
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
     images = data_identity(data)
-    identity = DataIdentity(images["train_images"], images["fingerprint"]["train"])
+    identity = {"images": images["train_images"], "fingerprint": images["fingerprint"]["train"]}
     if saved is not None and saved.data != identity:
         raise UserError(
-            f"data={recipe.data}: holds other images than this run was trained on ({saved.data.images:,} then, "
-            f"{identity.images:,} now); restore them, or start again in another --out."
+            f"data={recipe.data}: holds other images than this run was trained on ({saved.data['images']:,} then, "
+            f"{identity['images']:,} now); restore them, or start again in another --out."
         )
     recipe = adapt_to_data(recipe, data, say, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
@@ -258,8 +258,7 @@ def newest_saved(run: Run, say: Say) -> Saved | None:
     if (file := newest_whole(run.checkpoints, say)) is None:
         return None
     state = load(file)
-    recipe, data = Recipe.from_json(state["recipe"]), DataIdentity.saved(state)
-    return Saved(file, state["global_step"], state["steps_per_epoch"], recipe, data)
+    return Saved(file, state["global_step"], state["steps_per_epoch"], Recipe.from_json(state["recipe"]), state["data"])
 
 
 def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Saved | None) -> None:
@@ -347,9 +346,7 @@ def run_record(module: Pretraining, device: torch.device, sessions: Sessions) ->
         "epochs": recipe.epochs,
         "epochs_first_planned": sessions.all[0]["epochs"],  # with more, the rate would have fallen more slowly
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
-        "seconds": sessions.seconds(),
-        "sessions": sessions.number(),
-        "sessions_killed": sessions.killed(),
+        **sessions.record(),
         "checkpoints": sum(session["checkpoints"] for session in sessions.all),
         "peak_gpu_memory_gb": peak_gb,
     }
