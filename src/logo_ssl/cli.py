@@ -56,7 +56,7 @@ class Command(NamedTuple):
 
 PROTOCOLS = {name: Command(protocol.about, protocol.command) for name, protocol in evaluation.PROTOCOLS.items()}
 COMMANDS: dict[str, Command] = {
-    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "demo:Demo"),
+    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "commands:Demo"),
     "recipes": Command("list the recipes, with the tables and figures of the paper", "commands:Recipes"),
     "pretrain": Command("pretrain an encoder; without a recipe, settings are chosen for --data", "commands:Pretrain"),
     "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),
