@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from shown_runs import write_evaluation
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
@@ -26,7 +27,7 @@ def make(tmp_path, summarise):
         if finished:
             run.provenance_file.write_text('{"commit": "abc123"}')
         for record_name, results, record in records:
-            run.write_evaluation(record_name, {"data": "scenes", "source": "scenes", "results": results, **record})
+            write_evaluation(run, record_name, {"data": "scenes", "source": "scenes", "results": results, **record})
         return summarise(run, **(more or {}))
 
     return make
@@ -149,7 +150,7 @@ def test_runs_are_compared_with_the_papers_rows_and_name_other_settings(tmp_path
     run = Run(tmp_path / "mine")
     run.path.mkdir()
     run.recipe_file.write_text(find_recipe(recipe).changed(epochs=3).to_json())
-    run.write_evaluation("knn", {"data": "cifar10", "results": [{"k": 20, "tau": 0.07, "top1": 81.25}]})
+    write_evaluation(run, "knn", {"data": "cifar10", "results": [{"k": 20, "tau": 0.07, "top1": 81.25}]})
     runs = RunCollector(crops=False, images=0).collect([run])
     (card,) = cards(runs)
     papers = [bar for bar in card.bars if "paper" in bar.label]
