@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..system.text import counted
+from ..system.terminal import counted
 
 HEADER = ("image", "reason")
 

@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError, features
 from torch import Tensor
 
 from ..errors import UserError
-from ..system.text import counted
+from ..system.terminal import counted
 from .images import ImageSet, Photos, Split, evenly
 
 PLAIN = {

@@ -34,7 +34,7 @@ from ..run import found_checkpoints, locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
-from ..system.text import counted, lasting
+from ..system.terminal import counted, lasting
 from ..train.trainer import processes_for
 from .config import NUMBERS, SMALL, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection

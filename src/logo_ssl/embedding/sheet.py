@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 from ..data import ImageSet, load_data, locate
 from ..data.decode import BadImage, decode
 from ..errors import UserError
-from ..system.text import counted, on_one_line
+from ..system.terminal import counted, on_one_line
 
 
 class Neighbour(NamedTuple):

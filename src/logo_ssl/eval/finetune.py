@@ -18,8 +18,7 @@ from ..run import Run
 from ..strategies import TwoViewConfig
 from ..system.randomness import refuse_unusable_seed, stream
 from ..system.signals import Stopped
-from ..system.terminal import plain_console
-from ..system.text import counted
+from ..system.terminal import counted, plain_console
 from ..train import Pretraining
 from ..train.checkpoint import Checkpoints
 from ..train.loggers import JsonlLogger, ProgressDisplay

@@ -26,7 +26,7 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from ..system.text import printable
+from ..system.terminal import printable
 from ..train.monitors import collapse_alarm, diagnose, directions
 from .affinity import comparisons_for_page
 from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections

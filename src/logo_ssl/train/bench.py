@@ -21,8 +21,7 @@ from ..run import Run
 from ..system.hardware import best_device, hardware, provenance, threads_kept
 from ..system.randomness import stream
 from ..system.signals import Stopped
-from ..system.terminal import plain_console
-from ..system.text import lasting
+from ..system.terminal import lasting, plain_console
 from ..types import Crops
 from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay

@@ -19,7 +19,7 @@ from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys,
 from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
 from ..run import Run
 from ..system.hardware import available_memory, best_device, hardware
-from ..system.text import counted
+from ..system.terminal import counted
 from ..weights import load_backbone, newest_encoder, read_tensors
 from .module import Pretraining
 

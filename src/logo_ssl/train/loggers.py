@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..files import write
 from ..run import Run, other_losses
 from ..system.distributed import all_mean
-from ..system.text import counted, lasting
+from ..system.terminal import counted, lasting
 from ..types import ImageBatch
 from .module import Pretraining
 from .monitors import Diverged, is_finite, log

@@ -21,7 +21,7 @@ from ..recipes import Recipe
 from ..run import standard_error
 from ..strategies import LoGoConfig
 from ..system.distributed import all_gather, gather_uneven, rank, world_size
-from ..system.text import counted
+from ..system.terminal import counted
 from ..types import ImageBatch
 from .module import Pretraining
 

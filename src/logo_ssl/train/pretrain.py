@@ -36,8 +36,7 @@ from ..run import Run
 from ..system.hardware import hardware, provenance, threads_kept
 from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
-from ..system.terminal import plain_console
-from ..system.text import counted, lasting
+from ..system.terminal import counted, lasting, plain_console
 from ..weights import load, named_heads, newest_whole
 from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible
