@@ -119,7 +119,13 @@ class RecipeOptions:
     def defaults(cls, arguments: Sequence[str], prog: str) -> "RecipeOptions":
         """The named recipe, or one chosen for --data, with all that decides other defaults as the arguments have it."""
         named = arguments[0] if arguments and not arguments[0].startswith("-") else ""
-        target = make_dataclass("First", [(name, _option(name, kind), None) for name, kind in FIRST.items()])
+        target = make_dataclass(
+            "First",
+            [
+                (name, Annotated[kind | None, tyro.conf.arg(name=name.replace("__", "."))], None)
+                for name, kind in FIRST.items()
+            ],
+        )
         first, _ = read(target, arguments, prog, return_unknown_args=True, add_help=False)
         wishes = {name: value for name, value in vars(first).items() if value is not None}
         name = named or (AUTO if "data" in wishes else cls.without_data)
@@ -134,11 +140,6 @@ class RecipeOptions:
             raise UserError("data='': must be a folder of images or another source; or name a recipe, such as tiny.")
         check(self.settings)
         return self.settings
-
-
-def _option(name: str, kind: type) -> Any:
-    """The type of an option that may be left out, in the spelling of a shell."""
-    return Annotated[kind | None, tyro.conf.arg(name=name.replace("__", "."))]
 
 
 def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:

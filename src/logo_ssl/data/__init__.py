@@ -77,25 +77,20 @@ def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
     if not source.strip():
         raise UserError("data is empty: give a name or a path.")
+    path, root = Path(source).expanduser(), data_root()
     if source in NAMES:
-        root = data_root()
         data = NAMES[source](root, size)
+    elif path.is_dir():
+        data, root = load_folder(path), path
+    elif path.is_file() and (load := PATHS.get(path.suffix.lower())):
+        data, root = load(path), path.parent
     else:
-        path = Path(source).expanduser()
-        data, root = _load_path(path, source), path if path.is_dir() else path.parent
+        accepted = f"a folder of images or of .tar shards, a file ({', '.join(PATHS)})"
+        if path.exists():
+            raise UserError(f"data={source!r}: must be {accepted}, or a name.")
+        hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
+        raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
     return replace(data, source=source, root=str(root.absolute()))
-
-
-def _load_path(path: Path, source: str) -> ImageSet:
-    if path.is_dir():
-        return load_folder(path)
-    if path.is_file() and (load := PATHS.get(path.suffix.lower())):
-        return load(path)
-    accepted = f"a folder of images or of .tar shards, a file ({', '.join(PATHS)})"
-    if path.exists():
-        raise UserError(f"data={source!r}: must be {accepted}, or a name.")
-    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
-    raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
 
 
 def locate(source: str) -> str:

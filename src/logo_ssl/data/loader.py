@@ -207,7 +207,8 @@ def _place_photos(
     say_progress: Callable[[int], None],
     sharers: int,
 ) -> tuple[Feed, str]:
-    decoded = _decoded_bytes(photos, config.max_side)
+    some = [image.nbytes for image in decoded_sample(photos, SAMPLE, config.max_side)]
+    decoded = sum(some) * len(photos) // len(some)
     placement = config.placement
     if placement == "auto":
         free, ram = available_memory(device), available_memory(torch.device("cpu")) // sharers
@@ -256,12 +257,6 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
             done += len(pixels)
             say_progress(done)
     return RaggedFeed(images, torch.cat(used)) if same is None else TensorFeed(same, torch.cat(used))
-
-
-def _decoded_bytes(photos: Photos, max_side: int) -> int:
-    """About how many bytes all images take, from some of them."""
-    sizes = [image.nbytes for image in decoded_sample(photos, SAMPLE, max_side)]
-    return sum(sizes) * len(photos) // len(sizes)
 
 
 def _on(device: torch.device) -> str:
