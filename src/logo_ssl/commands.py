@@ -119,13 +119,11 @@ class RecipeOptions:
     def defaults(cls, arguments: Sequence[str], prog: str) -> "RecipeOptions":
         """The named recipe, or one chosen for --data, with all that decides other defaults as the arguments have it."""
         named = arguments[0] if arguments and not arguments[0].startswith("-") else ""
-        target = make_dataclass(
-            "First",
-            [
-                (name, Annotated[kind | None, tyro.conf.arg(name=name.replace("__", "."))], None)
-                for name, kind in FIRST.items()
-            ],
-        )
+        options = [
+            (name, Annotated[kind | None, tyro.conf.arg(name=name.replace("__", "."))], None)
+            for name, kind in FIRST.items()
+        ]
+        target = make_dataclass("First", options)
         first, _ = read(target, arguments, prog, return_unknown_args=True, add_help=False)
         wishes = {name: value for name, value in vars(first).items() if value is not None}
         name = named or (AUTO if "data" in wishes else cls.without_data)

@@ -66,9 +66,8 @@ class BadImages:
             with suppress(OSError):  # a list that cannot be written must not stop what it only watches
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 with self.file.open("ab", buffering=0) as file:  # one write, which other processes do not tear
-                    csv.writer(rows := io.StringIO()).writerows(
-                        [*new.values()] if file.tell() else [HEADER, *new.values()]
-                    )
+                    header = [] if file.tell() else [HEADER]
+                    csv.writer(rows := io.StringIO()).writerows([*header, *new.values()])
                     file.write(rows.getvalue().encode(errors="surrogateescape"))  # names may be any bytes
         last = found[-1]
         if len(self) > self.max_share * self.n_images:

@@ -55,7 +55,10 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         device = trainer.strategy.root_device
         timer = Timer()
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
-        _train(trainer, module, data, console)
+        try:
+            fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), console)
+        except Interrupted as stop:  # it names a checkpoint in the temporary folder
+            raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = mean(timer.epochs[1:-1])
     whole = n / epoch_s
@@ -109,10 +112,6 @@ class StepTimer(L.Callback):
         if len(self.ends) == untimed + TIMED_STEPS:
             raise EnoughSteps
 
-    def seconds_per_step(self) -> float:
-        """Of the last few."""
-        return (self.ends[-1] - self.ends[-1 - TIMED_STEPS]) / TIMED_STEPS
-
 
 class EnoughSteps(Exception):  # noqa: N818 (no error)
     """A few steps were timed."""
@@ -120,7 +119,7 @@ class EnoughSteps(Exception):  # noqa: N818 (no error)
 
 def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
     """How fast this recipe trains here: the first steps of a real training, of which nothing is kept."""
-    recipe = adapt_to_data(recipe, data, _say_nothing, processes_for(recipe).total)
+    recipe = adapt_to_data(recipe, data, processes=processes_for(recipe).total)
     with threads_kept(), tempfile.TemporaryDirectory() as folder:
         run, silent, timer = Run(Path(folder)), Console(quiet=True), StepTimer()
         brief = replace(recipe, loggers=(), epochs=max(recipe.epochs, 2 * (TIMED_STEPS + WARM_UP)))
@@ -128,7 +127,7 @@ def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
         trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, silent), others=[timer])
         with contextlib.suppress(EnoughSteps):
             fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), silent)
-    each = timer.seconds_per_step()
+    each = (timer.ends[-1] - timer.ends[-1 - TIMED_STEPS]) / TIMED_STEPS
     seconds = recipe.epochs * module.steps_per_epoch * each
     seconds += recipe.evaluations_after(0) * journal.latest.get("knn_s", 0.0)
     return Pace(each, module.steps_per_epoch, recipe.batch_size / each, seconds / 60)
@@ -140,17 +139,9 @@ def dry_run(recipe: Recipe, console: Console) -> None:
     data = load_data(recipe.data, recipe.crops.global_size)
     recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
-    announce(build(recipe, data), data, best_device(recipe.device), console, _say_nothing)
+    announce(build(recipe, data), data, best_device(recipe.device), console)
     say_few(recipe, data, console.print)
     console.print(f"Time: {time_steps(recipe, data)}. Nothing was written.")
-
-
-def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
-    """Train as any run."""
-    try:
-        fit(trainer, module, data, BadImages(len(data.train), module.recipe.loading.max_bad), console)
-    except Interrupted as stop:  # it names a checkpoint in the temporary folder
-        raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 
 
 class Timer(L.Callback):
@@ -223,7 +214,3 @@ def _seconds(part: Callable[[], Any], device: torch.device) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _say_nothing(sentence: str) -> None:
-    pass

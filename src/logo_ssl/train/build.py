@@ -52,7 +52,7 @@ def refuse_too_few(data: str, n_images: int) -> None:
         raise UserError(f"data={data}: has {counted(n_images, 'training image')}; must have 2 or more.")
 
 
-def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say, processes: int = 1) -> Recipe:
+def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say = lambda sentence: None, processes: int = 1) -> Recipe:
     """The recipe with the number of classes of the data, and a batch, queue and warm-up that fit; cuts are printed."""
     n = len(data.train)
     refuse_too_few(recipe.data, n)

@@ -290,7 +290,9 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
-def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
+def announce(
+    module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say = lambda sentence: None
+) -> None:
     """Three lines before the progress bar: data and device; method; what is used as labels."""
     recipe, crops, total = module.recipe, module.recipe.crops, processes_for(module.recipe).total
     where = "the CPU" if device.type == "cpu" else hardware(device)  # threads are chosen later
