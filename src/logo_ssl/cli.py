@@ -42,14 +42,12 @@ class Command(NamedTuple):
     """
 
     about: str
-    home: str | type = ""
-    """The class, or "module:Class"."""
+    home: str = ""
+    """The class: "module:Class"."""
     commands: "dict[str, Command] | None" = None
 
     def load(self) -> Any:
         """The class."""
-        if isinstance(self.home, type):
-            return self.home
         module, _, name = self.home.partition(":")
         return getattr(import_module(f".{module}", __package__), name)
 

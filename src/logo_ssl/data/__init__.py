@@ -50,8 +50,7 @@ SCENES_SIZES = (32, 96)
 def load_scenes(root: Path, size: int) -> ImageSet:
     """Scenes painted at about the size of a crop; nothing is read."""
     size = min(max(size, SCENES_SIZES[0]), SCENES_SIZES[1])
-    splits = (make_scenes(n, size, seed) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
-    train, test = (Split(images, labels) for images, labels in splits)
+    train, test = (Split(*make_scenes(n, size, seed)) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
     return ImageSet("scenes", train, test, CLASSES)
 
 

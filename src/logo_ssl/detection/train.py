@@ -413,7 +413,7 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     folder = where.folder or Path()
     on_cuda = where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
     stop = StopSignals(CURE, speaks=is_first())
-    keeper = Checkpoints(folder, where.checkpoint_every, where.checkpoint_minutes, stop, sessions)
+    keeper = Checkpoints(folder, where.checkpoint_every, where.checkpoint_minutes, stop)
     try:
         trainer = L.Trainer(
             accelerator=where.device,

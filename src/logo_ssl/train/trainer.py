@@ -111,7 +111,7 @@ def build_trainer(
         OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
         *others,
-        Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop, sessions),
+        Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop),
     ]
     with quiet():
         try:
@@ -175,7 +175,13 @@ class Threads(L.Callback):
         if self._may_choose(trainer, pl_module):
             slow = self.usual and median(self.latest) > SLOW * self.usual
             if not self.chosen or (slow and not pl_module.compiled):
-                self._choose(pl_module, batch)
+                with without_trace(pl_module.framework, pl_module.device):
+                    seconds = seconds_by_threads(lambda: pl_module.trial(batch).backward(), self.most)
+                self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
+                self.latest.clear()
+                torch.set_num_threads(self.chosen)
+                timed = ", ".join(f"{n}: {each:.2f} s" for n, each in seconds.items())
+                self.detail(f"Threads: {self.chosen} (seconds of forward and backward with {timed}).")
         self.began = time.perf_counter()
 
     def on_train_batch_end(
@@ -190,15 +196,6 @@ class Threads(L.Callback):
         assert isinstance(module, Pretraining)
         one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1 and self.most > 1
         return one_process_on_cpu and not module.recipe.deterministic and "OMP_NUM_THREADS" not in os.environ
-
-    def _choose(self, module: Pretraining, batch: ImageBatch) -> None:
-        with without_trace(module.framework, module.device):
-            seconds = seconds_by_threads(lambda: module.trial(batch).backward(), self.most)
-        self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
-        self.latest.clear()
-        torch.set_num_threads(self.chosen)
-        timed = ", ".join(f"{n}: {each:.2f} s" for n, each in seconds.items())
-        self.detail(f"Threads: {self.chosen} (seconds of forward and backward with {timed}).")
 
 
 class Acceleration(L.Callback):
