@@ -97,10 +97,6 @@ class Run:
         """What it learned from, as noted when it began."""
         return read_json(self.images_file)
 
-    def sessions(self) -> list[dict[str, Any]]:
-        """One entry for each time that it was trained; OSError or ValueError if nothing tells."""
-        return json.loads(self.sessions_file.read_text())
-
     def provenance(self) -> dict[str, Any]:
         """Who made the run and how long it took; nothing before its end."""
         return read_json(self.provenance_file)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
 from .decode import dataset_info, statistics
-from .folder import load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
+from .folder import load_folder, load_imagenet, load_list, load_mit67, load_tiny_imagenet
 from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
 from .loader import Batches, LoadingConfig, place, squared
 from .npz import load_npz
@@ -56,8 +56,7 @@ def load_scenes(root: Path, size: int) -> ImageSet:
 
 NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": load_scenes,
-    "imagenet100": load_imagenet100,
-    "imagenet": load_imagenet,
+    **{name: partial(load_imagenet, name) for name in ("imagenet100", "imagenet")},
     "tiny-imagenet": load_tiny_imagenet,
     "mit67": load_mit67,
     **{name: partial(load_torchvision_set, name) for name in SETS},

@@ -34,7 +34,6 @@ from ..system.hardware import best_device, seconds_by_threads
 from ..system.launch import Processes, is_first, is_restarted, started
 from ..system.signals import Stopped, StopSignals
 from ..system.terminal import complain
-from ..types import ImageBatch
 from .checkpoint import Checkpoints, Writer, interruptible
 from .compile import Replay, compile_in_all_processes, first_line, has_compiler, without_trace
 from .loggers import JsonlLogger, ProgressDisplay, Sessions, Steps, other_logger
@@ -209,25 +208,20 @@ class Acceleration(L.Callback):
     ) -> None:
         """Compile, once; without a compiler the step stays as it is."""
         assert isinstance(pl_module, Pretraining)
-        if not self.tried:
-            self.tried = True
-            self._compile(trainer, pl_module, batch)
-            if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
-                parts = (pl_module.framework, pl_module.strategy)
-                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
-
-    def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
-        wanted = module.recipe.compile
-        if wanted == "off" or (wanted == "auto" and not has_compiler(module.device)):
+        wanted = pl_module.recipe.compile
+        if self.tried or wanted == "off" or (wanted == "auto" and not has_compiler(pl_module.device)):
             return
-
+        self.tried = True
         self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
         with interruptible(trainer):  # for the compiler's processes, which a signal may end
-            trial = partial(module.trial, batch, compiled=True)
-            failure = compile_in_all_processes(module.framework, trial, module.device)
-        module.compiled = failure is None
+            trial = partial(pl_module.trial, batch, compiled=True)
+            failure = compile_in_all_processes(pl_module.framework, trial, pl_module.device)
+        pl_module.compiled = failure is None
         if failure:
-            module.say(f"Compiling is off, and training slower: {failure}")
+            pl_module.say(f"Compiling is off, and training slower: {failure}")
+        elif pl_module.device.type == "cuda" and trainer.world_size == 1:
+            parts = (pl_module.framework, pl_module.strategy)
+            pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
 
 
 @contextmanager
