@@ -63,12 +63,12 @@ class Photos:
 
     def path(self, i: int) -> str:
         """The file that number i is in."""
-        return os.fsdecode(self.files[int(self.spans[i, 0])])
+        return os.fsdecode(self.files.item(self.spans.item(i, 0)))
 
     def name(self, i: int) -> str:
         """What to call number i in a message."""
-        member = os.fsdecode(self.members[i])
-        return f"{self.path(i)}:{member}" if member else self.path(i)
+        member = self.members[i]
+        return f"{self.path(i)}:{os.fsdecode(member)}" if member else self.path(i)
 
     def read(self, i: int) -> bytes:
         """The bytes of number i; OSError if they cannot be read."""
