@@ -26,7 +26,6 @@ from ..types import ImageBatch
 from .module import Pretraining
 
 Say = Callable[[str], None]
-CPU = torch.device("cpu")
 
 STD_FLOOR, STD_FALL = 0.005, 0.2
 """Alarms: a spread this small at all, or this small a share of the widest one so far."""
@@ -218,7 +217,7 @@ class OnlineKNN(L.Callback):
     Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
     """
 
-    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Say = lambda s: None) -> None:
+    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path, say: Say) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
         self.bad_file, self.root, self.say = bad_file, data.root, say
         self.splits: list[Split] | None = None
@@ -230,7 +229,7 @@ class OnlineKNN(L.Callback):
         if data.watched and data.watched[0] == VALIDATION:
             self.about["knn_of"] = VALIDATION
         self.best, self.untrained, self.n_images = 0.0, 0.0, 0
-        self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
+        self.epochs, self.is_extended = recipe.epochs, False
 
     def state_dict(self) -> dict[str, Any]:
         """What was reached, for the checkpoint."""
@@ -241,15 +240,13 @@ class OnlineKNN(L.Callback):
         self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Note how long the run was meant to be."""
-        self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+        """Note whether the run was meant to be shorter."""
+        self.is_extended = self.epochs > Recipe.from_json(checkpoint["recipe"]).epochs
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Score the untrained encoder; a longer run begins anew, as its risen learning rate costs accuracy."""
-        self.prepare(pl_module.device)
-        if self.epochs > self.epochs_before:
-            self.best = 0.0
-            log(trainer, {"extended_from_epochs": self.epochs_before})
+        self._prepare(pl_module.device)
+        self.best = 0.0 if self.is_extended else self.best
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
@@ -259,7 +256,7 @@ class OnlineKNN(L.Callback):
         if self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs):
             self._evaluate(trainer, pl_module, epoch)
 
-    def prepare(self, device: torch.device = CPU) -> None:
+    def _prepare(self, device: torch.device) -> None:
         """Decode photographs once; if none can be read, there is no kNN."""
         if self.splits is None:
             return
