@@ -13,10 +13,11 @@ import tyro
 from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
+from ..ranges import Seed, check_range
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from ..system.signals import Stopped
 from ..system.terminal import counted, plain_console
 from ..train import Pretraining
@@ -61,7 +62,7 @@ class FineTune(DataProtocol):
     name: ClassVar[str] = "finetune"
 
     def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
+        check_range("seed", self.seed, Seed)
         if self.epochs < 1:
             raise UserError(f"epochs={self.epochs}: must be 1 or more.")
         if not 0 < self.lr < math.inf:

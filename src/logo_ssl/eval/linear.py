@@ -14,8 +14,9 @@ from torch import Tensor
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
 from ..errors import UserError
+from ..ranges import Seed, check_range
 from ..system.hardware import best_device, exact_device, to_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
@@ -174,7 +175,7 @@ class Linear(DataProtocol, FeatureOptions):
     title = "Linear classifier"
 
     def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
+        check_range("seed", self.seed, Seed)
         if self.epochs < 1:
             raise UserError(f"epochs={self.epochs}: must be 1 or more.")
         if not self.rates or not all(0 < rate < math.inf for rate in self.rates):

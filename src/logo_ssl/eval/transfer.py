@@ -11,9 +11,10 @@ import torch
 
 from ..data import NAMES, ImageSet
 from ..errors import UserError, nearest
+from ..ranges import Seed, check_range
 from ..run import standard_error
 from ..system.hardware import best_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction
 from .lbfgs import how_chosen, logistic
@@ -84,7 +85,7 @@ class Transfer(FeatureOptions):
     """Also measure the untrained network and pixels with colours, and compare."""
 
     def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
+        check_range("seed", self.seed, Seed)
         for name in self.sets:
             if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
                 raise UserError(
