@@ -1,12 +1,8 @@
-"""What the tests of pages share: a recipe that takes a second, and evaluations that somebody made."""
-
-import json
+"""What the tests of pages share: a recipe that takes a second."""
 
 from logo_ssl.augment import CropPlan
-from logo_ssl.files import write
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig
 
 SMALL = find_recipe("tiny").changed(
@@ -20,7 +16,3 @@ SMALL = find_recipe("tiny").changed(
     loggers=(),
     device="cpu",
 )
-
-
-def write_evaluation(run: Run, name: str, result: dict) -> None:
-    write(run.evaluation_file(name), json.dumps(result))

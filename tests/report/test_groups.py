@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from shown_runs import write_evaluation
 
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.results import grouped
@@ -27,7 +27,7 @@ def make(tmp_path):
         if finished:
             run.provenance_file.write_text('{"commit": "abc123"}')
         for record_name, record in records:
-            write_evaluation(run, record_name, record)
+            write(run.evaluation_file(record_name), json.dumps(record))
         if images:
             told = {"train_images": 3, "test_images": 0, "fingerprint": {"train": images}}
             run.images_file.write_text(json.dumps(told))

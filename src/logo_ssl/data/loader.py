@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Int, UInt8
+from rich.filesize import decimal
 from torch import Tensor
 
 from ..errors import UserError
@@ -193,7 +194,7 @@ def place(
     if isinstance(images, Tensor):
         if placement == "disk":
             raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
-        size, fits = _gb(images.nbytes), images.nbytes <= free
+        size, fits = decimal(images.nbytes), images.nbytes <= free
         if device.type == "cpu" or placement == "device" or (placement == "auto" and fits):
             return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
         return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
@@ -212,7 +213,7 @@ def place(
     if placement == "disk":
         return _to_device(feed, device), f"on disk, decoded by {decoder}"
     home = device if placement == "device" else torch.device("cpu")
-    where = f"about {_gb(decoded)} of decoded pixels {_on(home)} ({decoder} decoded them once)"
+    where = f"about {decimal(decoded)} of decoded pixels {_on(home)} ({decoder} decoded them once)"
     feed = _decode_all(feed, len(images), home, say_progress)
     is_there = home == device and not (device.type == "cuda" and isinstance(feed, RaggedFeed))  # laid out ahead
     return feed if is_there else _to_device(feed, device), where
@@ -247,10 +248,6 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
 
 def _on(device: torch.device) -> str:
     return "in RAM" if device.type == "cpu" else f"on the {device.type.upper()} device"
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:

@@ -49,12 +49,10 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         )
         brief = adapt_to_data(brief, data, console.print)
         module = build(brief, data, console.print)
-        journal = JsonlLogger(run)
-        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console))
+        journal, timer = JsonlLogger(run), Timer()
+        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console), others=[timer])
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        timer = Timer()
-        trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
         try:
             fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), console)
         except Interrupted as stop:  # it names a checkpoint in the temporary folder
