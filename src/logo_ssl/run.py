@@ -89,9 +89,15 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
-        if self.metrics_file.exists():
-            lines = self.metrics_file.read_text(errors="replace").splitlines()
-            yield from (values for line in lines if (values := _logged(line)) is not None)
+        if not self.metrics_file.exists():
+            return
+        for line in self.metrics_file.read_text(errors="replace").splitlines():
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError):  # the second of lists in lists in lists
+                continue
+            if isinstance(values, dict) and isinstance(values.get("step"), int):
+                yield values
 
     def images(self) -> dict[str, Any]:
         """What it learned from, as noted when it began."""
@@ -162,17 +168,6 @@ def runs_below(folder: Path) -> Iterator[Run]:
         if "recipe.json" in files:
             folders.clear()
             yield Run(path)
-
-
-def _logged(line: str) -> dict[str, Any] | None:
-    """A line of metrics, if it is one."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):  # lists in lists in lists
-        return None
-    if not isinstance(values, dict):
-        return None
-    return values if isinstance(values.get("step"), int) else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:

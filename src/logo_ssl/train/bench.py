@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -58,7 +58,8 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         except Interrupted as stop:  # it names a checkpoint in the temporary folder
             raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
     n = trainer.limit_train_batches * module.batch_size
-    epoch_s = mean(timer.epochs[1:-1])
+    epochs = [after - before for before, after in pairwise(timer.starts)]
+    epoch_s = mean(epochs[1:-1])
     whole = n / epoch_s
     crops = recipe.crops
     result: dict[str, Any] = {
@@ -71,7 +72,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "compiled": module.compiled,
         "images_per_s": {name: round(value) for name, value in (timer.parts | {"whole_step": whole}).items()},
         "ratio": round(whole / timer.parts["raw_forward_backward"], 3),
-        "epoch_s": [round(seconds, 3) for seconds in timer.epochs],
+        "epoch_s": [round(seconds, 3) for seconds in epochs],
         "steps_per_epoch": trainer.limit_train_batches,
         "peak_memory_gb": timer.peak_gb,
     }
@@ -149,11 +150,6 @@ class Timer(L.Callback):
         self.starts: list[float] = []
         self.parts: dict[str, float] = {}
         self.peak_gb: float | None = None
-
-    @property
-    def epochs(self) -> list[float]:
-        """Seconds of each."""
-        return [after - before for before, after in zip(self.starts, self.starts[1:], strict=False)]
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the time."""
