@@ -150,7 +150,7 @@ def source_before(tmp_path_factory) -> Path:
     return folder / "src"
 
 
-def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_measured_and_continued(
+def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_and_measured(
     logo, cwd, data, run, source_before
 ):
     with patch("command_line.SOURCE", source_before):
@@ -159,4 +159,3 @@ def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_measured_and_conti
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(logo_ssl.load(cwd / "old")(x), logo_ssl.load(run)(x))
     assert logo("eval", "knn", "old", "--out", "knn.json").code == 0
-    assert logo("resume", "old", "--epochs", "2").code == 0
