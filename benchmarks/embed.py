@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.data.workers import default_workers
+from logo_ssl.data.workers import fitting_workers
 from logo_ssl.embedding.embeddings import embed, images_of
 from logo_ssl.embedding.module import frozen
 from logo_ssl.eval.features import Extraction, decodes_on_gpu, exact_convolutions
@@ -84,7 +84,7 @@ def main():
         "encoder": options.encoder,
         "px": encoder.size,
         "decoder": decoder,
-        "workers": default_workers() if options.workers < 0 else options.workers,
+        "workers": fitting_workers(options.workers, 3 * encoder.size**2),
         "n": options.rounds,
         "images": len(split),
         "images_per_s": round(statistics.mean(speeds)),

@@ -22,7 +22,7 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.system.hardware import hardware, provenance
 from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
+from logo_ssl.train.pretrain import save_encoder
 
 EPOCHS, LINES, STEPS = 200, 10_000, 15_600
 ROUNDS = 3

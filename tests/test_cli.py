@@ -184,7 +184,7 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
     code, _, err = run(capsys, "demo", "--epochs", "4")
     assert (code, "--seed 3 --epochs 2" in err) == (2, True)
     with monkeypatch.context() as patch:
-        patch.setattr("logo_ssl.demo.Report.run", _ctrl_c)
+        patch.setattr("logo_ssl.report.commands.Report.run", _ctrl_c)
         code, _, _ = run(capsys, *demo)
     assert (code, Run(folder).is_finished) == (130, True)
     code, out, err = run(capsys, *demo)

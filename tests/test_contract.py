@@ -26,7 +26,7 @@ from logo_ssl.recipes import OptimiserConfig, Recipe, check
 from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES, StrategyTraits
 from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
+from logo_ssl.train.pretrain import save_encoder
 from logo_ssl.types import Crops
 
 CONFIGS = {

@@ -22,7 +22,7 @@ def test_a_file_that_is_not_whole_says_nothing(tmp_path, content):
     run = Run(tmp_path)
     for file in (run.images_file, run.metrics_file, run.evaluation_file("knn")):
         write(file, content)
-    assert (read_json(run.images_file), list(run.metrics()), run.evaluation("knn")) == ({}, [], None)
+    assert (read_json(run.images_file), list(run.metrics()), read_json(run.evaluation_file("knn"))) == ({}, [], {})
 
 
 def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):

@@ -42,21 +42,19 @@ class Command(NamedTuple):
     """
 
     about: str
-    home: str | type = ""
-    """The class, or "module:Class"."""
+    home: str = ""
+    """The class: "module:Class"."""
     commands: "dict[str, Command] | None" = None
 
     def load(self) -> Any:
         """The class."""
-        if isinstance(self.home, type):
-            return self.home
         module, _, name = self.home.partition(":")
         return getattr(import_module(f".{module}", __package__), name)
 
 
 PROTOCOLS = {name: Command(protocol.about, protocol.command) for name, protocol in evaluation.PROTOCOLS.items()}
 COMMANDS: dict[str, Command] = {
-    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "demo:Demo"),
+    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "commands:Demo"),
     "recipes": Command("list the recipes, with the tables and figures of the paper", "commands:Recipes"),
     "pretrain": Command("pretrain an encoder; without a recipe, settings are chosen for --data", "commands:Pretrain"),
     "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from filelock import FileLock, Timeout
 
 from .errors import UserError
-from .files import read_json, write
+from .files import read_json
 from .system.launch import is_first
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
@@ -25,14 +25,6 @@ LOCK = ".lock"
 """In a folder that is held."""
 FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
 """That a run makes when it begins."""
-
-
-class Logged(NamedTuple):
-    """What was logged while training."""
-
-    lines: list[dict[str, Any]]
-    unreadable: int
-    """Lines that cannot be read, and are left out."""
 
 
 class Run:
@@ -97,28 +89,19 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
-        yield from (values for line in self._lines() if (values := _logged(line)) is not None)
-
-    def logged(self) -> "Logged":
-        """The same, and how many lines are left out; the last one of a run that goes on may be half written."""
-        lines = [line for line in self._lines() if line.strip()]
-        told = [_logged(line) for line in lines]
-        if lines and told[-1] is None and not lines[-1].endswith("\n") and not self.provenance_file.is_file():
-            told.pop()
-        return Logged([values for values in told if values is not None], told.count(None))
-
-    def _lines(self) -> list[str]:
         if not self.metrics_file.exists():
-            return []
-        return self.metrics_file.read_text(errors="replace").splitlines(keepends=True)
+            return
+        for line in self.metrics_file.read_text(errors="replace").splitlines():
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError):  # the second of lists in lists in lists
+                continue
+            if isinstance(values, dict) and isinstance(values.get("step"), int):
+                yield values
 
     def images(self) -> dict[str, Any]:
         """What it learned from, as noted when it began."""
         return read_json(self.images_file)
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """One entry for each time that it was trained; OSError or ValueError if nothing tells."""
-        return json.loads(self.sessions_file.read_text())
 
     def provenance(self) -> dict[str, Any]:
         """Who made the run and how long it took; nothing before its end."""
@@ -127,14 +110,6 @@ class Run:
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""
         return self.path / "evaluation" / f"{name}.json"
-
-    def write_evaluation(self, name: str, result: dict[str, Any]) -> Path:
-        """Save an evaluation."""
-        return write(self.evaluation_file(name), json.dumps(result, indent=2) + "\n")
-
-    def evaluation(self, name: str) -> dict[str, Any] | None:
-        """A saved evaluation, if there is a whole one."""
-        return read_json(self.evaluation_file(name)) or None
 
     @classmethod
     def existing(cls, path: str | Path) -> "Run":
@@ -193,17 +168,6 @@ def runs_below(folder: Path) -> Iterator[Run]:
         if "recipe.json" in files:
             folders.clear()
             yield Run(path)
-
-
-def _logged(line: str) -> dict[str, Any] | None:
-    """A line of metrics, if it is one."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):  # lists in lists in lists
-        return None
-    if not isinstance(values, dict):
-        return None
-    return values if isinstance(values.get("step"), int) else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:

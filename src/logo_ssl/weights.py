@@ -6,6 +6,7 @@ Nothing here imports Lightning, which takes longer than all that it would be nee
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -19,7 +20,7 @@ from .errors import UserError
 from .models.backbones import build_backbone
 from .recipes import Recipe
 from .regressor import Regressor
-from .run import CHECKPOINT, Run, found_checkpoints
+from .run import Run, found_checkpoints
 
 TEACHER = "framework.momentum_encoder.net."
 HEAD_NAMES = {
@@ -148,23 +149,15 @@ def newest_whole(folder: Path, say: Callable[[str], None] = lambda sentence: Non
     """The newest checkpoint that is whole; None if there is none at all."""
     files = found_checkpoints(folder)
     for file in files:
-        if is_whole(file):
-            return file
+        with suppress(OSError):
+            if file.stem.endswith(f"-{digest(file)}"):
+                return file
         say(f"{file} is damaged; the checkpoint before it is used.")
     if files:
         raise UserError(
             f"All {len(files)} checkpoints in {folder} are damaged; remove them to start from the beginning."
         )
     return None
-
-
-def is_whole(file: Path) -> bool:
-    """Whether a checkpoint's bytes are those that were written."""
-    match = CHECKPOINT.fullmatch(file.name)
-    try:
-        return match is not None and digest(file) == match[2]
-    except OSError:
-        return False
 
 
 def digest(file: Path) -> str:

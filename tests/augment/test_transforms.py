@@ -58,11 +58,6 @@ def test_a_box_of_the_whole_image_at_its_own_size_changes_nothing() -> None:
     torch.testing.assert_close(transforms.resized_crop(as_bytes(x), torch.tensor([[0.0, 0, 16, 16]] * 2), 16), x)
 
 
-def test_hflip_equals_torchvision() -> None:
-    x = batch(1, 2, 3, 4, 5)
-    assert transforms.hflip(x).equal(F.horizontal_flip(x))
-
-
 @few
 @given(seed=seeds, h=sides, w=sides, c=st.sampled_from([1, 3]))
 def test_brightness_and_contrast_equal_torchvision_on_each_image(seed: int, h: int, w: int, c: int) -> None:

@@ -9,7 +9,6 @@ from PIL import Image
 
 from logo_ssl.data import Photos
 from logo_ssl.data.decode import ORIENTATION
-from logo_ssl.data.images import Paths
 from logo_ssl.types import ImageBatch
 
 
@@ -43,7 +42,7 @@ def folder(path: Path, contents: list[bytes]) -> Photos:
     path.mkdir(exist_ok=True)
     for i, content in enumerate(contents):
         (path / f"{i:03}.jpg").write_bytes(content)
-    return Photos.all(Paths(path / f"{i:03}.jpg" for i in range(len(contents))))
+    return Photos.from_paths(path / f"{i:03}.jpg" for i in range(len(contents)))
 
 
 def images_of(batch: ImageBatch) -> list[torch.Tensor]:

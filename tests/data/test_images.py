@@ -5,6 +5,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +13,23 @@ import pytest
 import torch
 
 from logo_ssl.data import ImageSet, Split, data_identity, fingerprint
-from logo_ssl.data.images import FILES_READ, Chained, Paths, Photos
+from logo_ssl.data.images import FILES_READ, Photos
 from logo_ssl.data.images import test_and_val as held_out
-from logo_ssl.data.shards import Member, Members
+from logo_ssl.data.shards import Member, photos_in
 
 
 def test_members_come_back_also_in_another_process():
     members = [Member(Path(f"{i % 2}.tar"), f"x/{i}.jpg", 2**40 + i, i) for i in range(5)]
-    kept = pickle.loads(pickle.dumps(Members(members)))
-    assert [kept[i] for i in range(len(kept))] == members
-    assert kept.name(3) == "1.tar:x/3.jpg"
-    assert len(Members([])) == 0
+    kept = pickle.loads(pickle.dumps(photos_in(members)))
+    assert [kept.name(i) for i in range(len(kept))] == [f"{i % 2}.tar:x/{i}.jpg" for i in range(5)]
+    assert kept.spans[:, 1:].tolist() == [[2**40 + i, i] for i in range(5)]
 
 
 def test_stats_are_asked_for_once_and_stay_where_they_were(tmp_path):
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode() * 3)
-    files = Chained(Paths(tmp_path / name for name in ("a", "gone")), Paths(tmp_path / name for name in ("b", "c")))
-    photos = Photos.all(files)[torch.tensor([3, 1, 0])]
+    first, second = (Photos.from_paths(tmp_path / name for name in names) for names in (("a", "gone"), ("b", "c")))
+    photos = first.joined(second)[torch.tensor([3, 1, 0])]
     assert photos.stats[:, 0].tolist() == [3, -1, 3]
     (tmp_path / "a").write_bytes(b"longer")
     assert photos.stats[:, 0].tolist() == [3, -1, 3]
@@ -39,13 +39,13 @@ def test_stats_are_asked_for_once_and_stay_where_they_were(tmp_path):
 SHARED = """
 import gc, os, re
 from pathlib import Path
-from logo_ssl.data.images import Paths
+from logo_ssl.data import Photos
 
 def copied():
     return sum(map(int, re.findall(r"Private_\\w+: +(\\d+) kB", Path("/proc/self/smaps_rollup").read_text())))
 
 n = 100_000
-files = Paths([f"photographs/of/something/{i:060}.jpg" for i in range(n)])
+files = Photos.from_paths([f"photographs/of/something/{i:060}.jpg" for i in range(n)])
 gc.collect()
 gc.freeze()
 if not os.fork():
@@ -68,14 +68,14 @@ def files(folder: Path, n: int = 200) -> Photos:
     for i in range(n):
         (folder / f"{i % 2}").mkdir(parents=True, exist_ok=True)
         (folder / f"{i % 2}" / f"{i:03}.jpg").write_bytes(bytes([i]) * 10)
-    return Photos.all(Paths(sorted(folder.rglob("*.jpg"))))
+    return Photos.from_paths(sorted(folder.rglob("*.jpg")))
 
 
 def test_a_fingerprint_stays_where_files_are_moved_and_changes_with_names_sizes_order_and_what_is_read(tmp_path):
     photos = files(tmp_path / "here")
     before = fingerprint(photos)
     shutil.copytree(tmp_path / "here", tmp_path / "far" / "away")
-    assert fingerprint(Photos.all(Paths(sorted((tmp_path / "far").rglob("*.jpg"))))) == before
+    assert fingerprint(Photos.from_paths(sorted((tmp_path / "far").rglob("*.jpg")))) == before
     assert fingerprint(photos[torch.arange(200).flip(0)]) != before
     assert fingerprint(photos[torch.arange(199)]) != before
     read = np.linspace(0, 199, FILES_READ).astype(int)
@@ -83,10 +83,10 @@ def test_a_fingerprint_stays_where_files_are_moved_and_changes_with_names_sizes_
         assert (int(row) in read) or row == 2
         kept = photos.read(int(row))
         Path(photos.name(int(row))).write_bytes(content)
-        assert (fingerprint(Photos.all(photos.files)) != before) == changes
+        assert (fingerprint(replace(photos)) != before) == changes
         Path(photos.name(int(row))).write_bytes(kept)
     os.rename(photos.name(5), f"{photos.name(5)}x")
-    assert fingerprint(Photos.all(photos.files)) != before  # unreadable
+    assert fingerprint(replace(photos)) != before  # unreadable
 
 
 def test_a_fingerprint_of_an_array_is_of_its_bytes_and_shape_wherever_it_is():

@@ -43,7 +43,7 @@ def test_a_folder_of_shards_is_read_in_place(tmp_path):
     assert data.train.labels.tolist() == [1, 0, 0]
     assert data.classes == ("7", "10")
     assert data.train.images.name(2) == f"{tmp_path}/b.tar:0002.jpg"
-    assert data.train.images.stat(2)[0] == 7
+    assert data.train.images.stats[2, 0] == 7
 
 
 @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -11,8 +11,7 @@ import pytest
 import torch
 import torchvision
 
-from logo_ssl.data import load_data
-from logo_ssl.data.images import Paths
+from logo_ssl.data import Photos, load_data
 from logo_ssl.data.torchvision_sets import SETS
 from logo_ssl.errors import UserError
 
@@ -107,7 +106,7 @@ def check(data, train, labels, test, test_labels, classes) -> None:
         if files is None:
             assert split is None
             continue
-        assert isinstance(split.images.files, Paths)
+        assert isinstance(split.images, Photos)
         names = [split.images.name(i) for i in range(len(split))]
         assert len(names) == len(files)
         assert all(name.endswith(file) for name, file in zip(names, files, strict=True))

@@ -15,7 +15,6 @@ from photographs import flat, folder, images_of, jpeg
 from torch.utils.data import DataLoader, Dataset
 
 from logo_ssl.data import BadImages, Photos
-from logo_ssl.data.images import Paths
 from logo_ssl.data.workers import (
     PER_MESSAGE,
     Decoding,
@@ -110,7 +109,7 @@ class Stuck(Decoding):
 
 def test_a_worker_that_is_stuck_is_killed_when_its_reader_closes(monkeypatch):
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
-    reader = Reader(Stuck(Photos.all(Paths([])), 640), 2)
+    reader = Reader(Stuck(Photos.from_paths([]), 640), 2)
     messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
     assert next(messages)[0].about[0].row == 0
     processes = reader.batches._workers

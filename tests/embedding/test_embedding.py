@@ -16,7 +16,7 @@ from logo_ssl.embedding import embeddings
 from logo_ssl.embedding.tables import about_table, read_table
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.system.signals import Stopped
-from logo_ssl.system.text import printable
+from logo_ssl.system.terminal import printable
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 

@@ -11,7 +11,7 @@ from logo_ssl.data import ImageSet
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
+from logo_ssl.train.pretrain import save_encoder
 
 
 def lived_in(source: str, **options) -> nn.Module:

@@ -9,7 +9,7 @@ from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
+from logo_ssl.train.pretrain import save_encoder
 
 
 @pytest.fixture(autouse=True)

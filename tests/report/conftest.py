@@ -10,7 +10,7 @@ from logo_ssl.recipes import flat, read_recipe
 from logo_ssl.report.summary import RunSummary
 from logo_ssl.run import Run
 from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
+from logo_ssl.train.pretrain import save_encoder
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.results import grouped
@@ -26,7 +27,7 @@ def make(tmp_path):
         if finished:
             run.provenance_file.write_text('{"commit": "abc123"}')
         for record_name, record in records:
-            run.write_evaluation(record_name, record)
+            write(run.evaluation_file(record_name), json.dumps(record))
         if images:
             told = {"train_images": 3, "test_images": 0, "fingerprint": {"train": images}}
             run.images_file.write_text(json.dumps(told))

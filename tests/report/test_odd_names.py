@@ -12,7 +12,7 @@ from logo_ssl.data.scenes import make_scenes
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.commands import Report
 from logo_ssl.report.serve import PageRenewer
-from logo_ssl.system.text import printable
+from logo_ssl.system.terminal import printable
 
 ODD = os.fsdecode(b"\xff\xfe")
 

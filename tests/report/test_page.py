@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector, signs_of_collapse
 from logo_ssl.report.commands import Report
@@ -79,12 +80,12 @@ def evaluate(run):
         {"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 43.21},
         {"features": "trained encoder", "k": 20, "tau": 0.07, "top1": 56.78},
     ]
-    run.write_evaluation("knn", {"protocol": "weighted kNN", "data": "cifar10", "results": knn})
+    write(run.evaluation_file("knn"), json.dumps({"protocol": "weighted kNN", "data": "cifar10", "results": knn}))
     linear = {"protocol": "MoCo's SGD", "data": "cifar10", "results": {"top-1": 71.11, "top-5": 99.5}}
-    run.write_evaluation("linear-sgd-cifar10-0", linear)
+    write(run.evaluation_file("linear-sgd-cifar10-0"), json.dumps(linear))
     row = {"task": "same image", "metric": "AUC", "references": 9, "chance": 0.5}
     row |= {key: {"mean": 0.7654, "low": 0.7, "high": 0.8} for key in ("learned", "cosine")}
-    run.write_evaluation("affinity-x-0", {"protocol": "crops", "data": HOSTILE, "results": [row]})
+    write(run.evaluation_file("affinity-x-0"), json.dumps({"protocol": "crops", "data": HOSTILE, "results": [row]}))
     run.evaluation_file("torn").write_text("{")
 
 
@@ -149,7 +150,7 @@ def test_a_run_that_diverged_has_a_page_without_what_is_not_finite(make):
     lines = [{"step": 1, "loss": 1.5}, {"step": 9, "loss": math.nan, "z_std": math.inf, "z_rank": math.nan, "epoch": 1}]
     lines.append({"step": 9, "knn": math.nan, "knn_k": 20, "knn_tau": 0.07, "knn_images": 10, "epochs_done": 2})
     run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run.write_evaluation("linear-x-0", {"results": {"top-1": math.nan}, "test_images": 10})
+    write(run.evaluation_file("linear-x-0"), json.dumps({"results": {"top-1": math.nan}, "test_images": 10}))
     run.evaluation_file("torn").write_text("{")
     found = read(run)
     assert "nan %" not in found.text

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.sections import cards, evaluations, not_shown, remarks
@@ -26,7 +27,10 @@ def make(tmp_path, summarise):
         if finished:
             run.provenance_file.write_text('{"commit": "abc123"}')
         for record_name, results, record in records:
-            run.write_evaluation(record_name, {"data": "scenes", "source": "scenes", "results": results, **record})
+            write(
+                run.evaluation_file(record_name),
+                json.dumps({"data": "scenes", "source": "scenes", "results": results, **record}),
+            )
         return summarise(run, **(more or {}))
 
     return make
@@ -149,7 +153,9 @@ def test_runs_are_compared_with_the_papers_rows_and_name_other_settings(tmp_path
     run = Run(tmp_path / "mine")
     run.path.mkdir()
     run.recipe_file.write_text(find_recipe(recipe).changed(epochs=3).to_json())
-    run.write_evaluation("knn", {"data": "cifar10", "results": [{"k": 20, "tau": 0.07, "top1": 81.25}]})
+    write(
+        run.evaluation_file("knn"), json.dumps({"data": "cifar10", "results": [{"k": 20, "tau": 0.07, "top1": 81.25}]})
+    )
     runs = RunCollector(crops=False, images=0).collect([run])
     (card,) = cards(runs)
     papers = [bar for bar in card.bars if "paper" in bar.label]

@@ -10,6 +10,7 @@ import pytest
 from filelock import FileLock
 
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.commands import Watch
 from logo_ssl.report.serve import Handler, PageRenewer, Served, Server, open_server, serving
@@ -139,7 +140,7 @@ def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_
         assert b"data-map" in keeper.latest.page
         seen.add(keeper.latest.version)
     assert len(seen) == 3
-    run.write_evaluation("knn", {"protocol": "p", "results": []})
+    write(run.evaluation_file("knn"), json.dumps({"protocol": "p", "results": []}))
     assert keeper.look()
     assert not keeper.look()
     assert len(collects) == 1

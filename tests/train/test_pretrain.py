@@ -226,7 +226,7 @@ def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypa
     elif source == "library":
         init = "timm/small"
         model = SimpleNamespace(state_dict=lambda: weights)
-        monkeypatch.setattr("logo_ssl.train.weights.timm.create_model", lambda name, pretrained: model)
+        monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
     module = build(SMALL.changed(data=data, init=init), load_data(data, 16))
     got = module.framework.encoder.backbone.state_dict()
     assert all(got[key].equal(value) for key, value in weights.items())

@@ -30,7 +30,7 @@ def augment_eager(
     Nothing comes back from the device, so a GPU is never waited for.
     """
     x = resized_crop(images, to_device(draws.boxes.float(), images.device), size)
-    _apply_where(draws.flip, x, hflip)
+    _apply_where(draws.flip, x, lambda part: part.flip(-1))
     _jitter(x, draws)
     if images.shape[1] == 3:
         _apply_where(draws.grey, x, greyscale)
@@ -123,14 +123,9 @@ def interpolation(
     return weight / weight.sum(dim=2, keepdim=True)
 
 
-def hflip(x: Batch) -> Batch:
-    """Mirror left and right."""
-    return x.flip(-1)
-
-
 def brightness(x: Batch, factor: Factor) -> Batch:
     """Blend with black."""
-    return (x * _per_image(factor)).clamp_(0, 1)
+    return (x * factor[:, None, None, None]).clamp_(0, 1)
 
 
 def contrast(x: Batch, factor: Factor) -> Batch:
@@ -210,9 +205,5 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.float16 if x.is_cuda else torch.float32
 
 
-def _per_image(factor: Factor) -> Float[Tensor, "N 1 1 1"]:
-    return factor[:, None, None, None]
-
-
 def _blend(other: Tensor, x: Batch, factor: Factor) -> Batch:
-    return torch.lerp(other, x, _per_image(factor)).clamp_(0, 1)
+    return torch.lerp(other, x, factor[:, None, None, None]).clamp_(0, 1)

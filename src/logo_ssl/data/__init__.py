@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
 from .decode import dataset_info, statistics
-from .folder import load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
+from .folder import load_folder, load_imagenet, load_list, load_mit67, load_tiny_imagenet
 from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
 from .loader import Batches, LoadingConfig, place, squared
 from .npz import load_npz
@@ -50,15 +50,13 @@ SCENES_SIZES = (32, 96)
 def load_scenes(root: Path, size: int) -> ImageSet:
     """Scenes painted at about the size of a crop; nothing is read."""
     size = min(max(size, SCENES_SIZES[0]), SCENES_SIZES[1])
-    splits = (make_scenes(n, size, seed) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
-    train, test = (Split(images, labels) for images, labels in splits)
+    train, test = (Split(*make_scenes(n, size, seed)) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
     return ImageSet("scenes", train, test, CLASSES)
 
 
 NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": load_scenes,
-    "imagenet100": load_imagenet100,
-    "imagenet": load_imagenet,
+    **{name: partial(load_imagenet, name) for name in ("imagenet100", "imagenet")},
     "tiny-imagenet": load_tiny_imagenet,
     "mit67": load_mit67,
     **{name: partial(load_torchvision_set, name) for name in SETS},
@@ -77,25 +75,20 @@ def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
     if not source.strip():
         raise UserError("data is empty: give a name or a path.")
+    path, root = Path(source).expanduser(), data_root()
     if source in NAMES:
-        root = data_root()
         data = NAMES[source](root, size)
+    elif path.is_dir():
+        data, root = load_folder(path), path
+    elif path.is_file() and (load := PATHS.get(path.suffix.lower())):
+        data, root = load(path), path.parent
     else:
-        path = Path(source).expanduser()
-        data, root = _load_path(path, source), path if path.is_dir() else path.parent
+        accepted = f"a folder of images or of .tar shards, a file ({', '.join(PATHS)})"
+        if path.exists():
+            raise UserError(f"data={source!r}: must be {accepted}, or a name.")
+        hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
+        raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
     return replace(data, source=source, root=str(root.absolute()))
-
-
-def _load_path(path: Path, source: str) -> ImageSet:
-    if path.is_dir():
-        return load_folder(path)
-    if path.is_file() and (load := PATHS.get(path.suffix.lower())):
-        return load(path)
-    accepted = f"a folder of images or of .tar shards, a file ({', '.join(PATHS)})"
-    if path.exists():
-        raise UserError(f"data={source!r}: must be {accepted}, or a name.")
-    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
-    raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
 
 
 def locate(source: str) -> str:

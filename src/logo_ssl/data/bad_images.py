@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..system.text import counted
+from ..system.terminal import counted
 
 HEADER = ("image", "reason")
 
@@ -55,28 +55,27 @@ class BadImages:
 
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError if it is too large a share of all images."""
+        if not found:
+            return
         found = [bad._replace(name=bad.name.removeprefix(self.above)) for bad in found]
-        if any(bad.name not in self.names for bad in found):
+        if not self.names.issuperset(bad.name for bad in found):
             self.look_again()  # others may have written
-            self._list(list({bad.name: bad for bad in found if bad.name not in self.names}.values()))
-            self.names |= {bad.name for bad in found}
-        if found and len(self) > self.max_share * self.n_images:
-            last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
+        new = {bad.name: bad for bad in found if bad.name not in self.names}
+        self.names |= new.keys()
+        if self.file is not None and new:
+            with suppress(OSError):  # a list that cannot be written must not stop what it only watches
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("ab", buffering=0) as file:  # one write, which other processes do not tear
+                    header = [] if file.tell() else [HEADER]
+                    csv.writer(rows := io.StringIO()).writerows([*header, *new.values()])
+                    file.write(rows.getvalue().encode(errors="surrogateescape"))  # names may be any bytes
+        last = found[-1]
+        if len(self) > self.max_share * self.n_images:
             raise UserError(
-                f"{many} cannot be read (the last: {last.name}, {last.reason}), "
-                f"more than max_bad={self.max_share:g} allows; look at the files, or allow more."
+                f"{len(self):,} of {counted(self.n_images, 'image')} cannot be read (the last: {last.name}, "
+                f"{last.reason}), more than max_bad={self.max_share:g} allows; look at the files, or allow more."
             )
-        if found and not self.said:
+        if not self.said:
             listed = "" if self.file is None else f", and listed in {self.file}"
             self.say(f"{found[0].name} cannot be read ({found[0].reason}): such images are replaced by others{listed}.")
             self.said = True
-
-    def _list(self, new: list[Bad]) -> None:
-        """Add to the file by one write, which other processes do not tear."""
-        if self.file is None or not new:
-            return
-        with suppress(OSError):  # a list that cannot be written must not stop what it only watches
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("ab", buffering=0) as file:  # names may be any bytes
-                csv.writer(rows := io.StringIO()).writerows(new if file.tell() else [HEADER, *new])
-                file.write(rows.getvalue().encode(errors="surrogateescape"))

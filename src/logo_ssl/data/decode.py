@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError, features
 from torch import Tensor
 
 from ..errors import UserError
-from ..system.text import counted
+from ..system.terminal import counted
 from .images import ImageSet, Photos, Split, evenly
 
 PLAIN = {
@@ -177,7 +177,10 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
 def seen(image: Image.Image, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
     """An image as a person sees it, its longer side shrunk to `max_side` (0: never); the image itself stays."""
     _check_size(image)
-    pixels = np.array(_rgb(_upright(image)))
+    image.load()  # Pillow turns TIFF here, and takes its tag away
+    turn = TURNS.get(orientation(image))
+    # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails if a camera wrote them wrongly.
+    pixels = np.array(_rgb(image if turn is None else image.transpose(turn)))
     scale = max_side / max(pixels.shape[:2])
     if not 0 < scale < 1:
         return pixels
@@ -188,13 +191,6 @@ def seen(image: Image.Image, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
 def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MOST_PIXELS or max(image.size) > LONGEST * min(image.size):
         raise BadImage(f"{image.width} x {image.height} pixels are too many, or too long")
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    image.load()  # Pillow turns TIFF here, and takes its tag away
-    turn = TURNS.get(orientation(image))
-    # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails if a camera wrote them wrongly.
-    return image if turn is None else image.transpose(turn)
 
 
 def orientation(image: Image.Image) -> int:

@@ -142,18 +142,10 @@ def _row(line: str, folder: str) -> tuple[str, str | None]:
     return os.path.join(folder, path.rstrip()), None if name.lstrip().startswith("-") else name.strip()
 
 
-def load_imagenet100(root: Path, size: int) -> ImageSet:
-    """The 100 classes of CMC (Tian et al. 2020) out of an ImageNet folder."""
-    text = files("logo_ssl.data").joinpath("imagenet100.txt").read_text("utf-8")
-    return _imagenet(root, "imagenet100", ("imagenet100", *IMAGENETS), text.split())
-
-
-def load_imagenet(root: Path, size: int) -> ImageSet:
-    """All classes that the folder has."""
-    return _imagenet(root, "imagenet", IMAGENETS, None)
-
-
-def _imagenet(root: Path, name: str, places: Sequence[str], wnids: Sequence[str] | None) -> ImageSet:
+def load_imagenet(name: str, root: Path, size: int) -> ImageSet:
+    """All classes that an ImageNet folder has or, as imagenet100, those of CMC (Tian et al. 2020)."""
+    hundred = files("logo_ssl.data").joinpath("imagenet100.txt").read_text("utf-8").split()
+    places = IMAGENETS if name == "imagenet" else (name, *IMAGENETS)
     folder = next((root / place for place in places if (root / place / "train").is_dir()), None)
     if folder is None:
         raise DataMissing(
@@ -161,9 +153,8 @@ def _imagenet(root: Path, name: str, places: Sequence[str], wnids: Sequence[str]
             f"val/CLASS/*.JPEG (CLASS is n01558993 and so on), or set LOGO_DATA to another folder than {root}."
         )
     train, val = folder / "train", folder / "val"
-    classes = tuple(
-        sorted([entry.name for entry in _entries(str(train)) if entry.is_dir()] if wnids is None else wnids)
-    )
+    wnids = hundred if name == "imagenet100" else [entry.name for entry in _entries(str(train)) if entry.is_dir()]
+    classes = tuple(sorted(wnids))
     return ImageSet(name, _classes_in(train, classes), _classes_in(val, classes) if val.is_dir() else None, classes)
 
 

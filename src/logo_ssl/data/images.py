@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,130 +27,81 @@ FILES_READ = 64  # for a fingerprint, evenly spread: files of equal names and si
 PARTS_OF_NAME = 2  # of a path in a fingerprint, the class and the file: the folder of all may be moved
 
 
-class Files(ABC):
-    """Encoded images by number; small enough to be sent to worker processes."""
+@dataclass(frozen=True)
+class Photos:
+    """Encoded RGB images of various sizes: whole files, or members of tar shards; decoded when they are needed.
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """How many there are."""
-
-    @abstractmethod
-    def name(self, i: int) -> str:
-        """What to call number i in a message."""
-
-    @abstractmethod
-    def read(self, i: int) -> bytes:
-        """The bytes of number i; OSError if they cannot be read."""
-
-    @abstractmethod
-    def stat(self, i: int) -> tuple[int, int]:
-        """How many bytes number i has, and when they were written (nanoseconds); OSError if it is gone."""
-
-
-def names_array(names: Iterable[str | Path]) -> Shaped[np.ndarray, " N"]:
-    """Names as bytes of one object, which worker processes share.
-
-    A `str` counts who holds it, so a forked process that looks at one copies its page: with a million, all of them.
+    Names are bytes of one array, which worker processes share. A `str` counts who holds it, so a forked process that
+    looks at one copies its page: with a million, all of them.
     """
-    return np.array([os.fsencode(name) for name in names], np.bytes_)
 
-
-class Paths(Files):
-    """Each image in a file of its own."""
-
-    def __init__(self, paths: Iterable[str | Path]) -> None:
-        self.paths = names_array(paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def name(self, i: int) -> str:
-        """The path."""
-        return os.fsdecode(self.paths[i])
-
-    def read(self, i: int) -> bytes:
-        """The file."""
-        return Path(self.name(i)).read_bytes()
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """The file's."""
-        status = os.stat(self.name(i))
-        return status.st_size, status.st_mtime_ns
-
-
-class View(Files):
-    """Images of other files, by numbers of its own."""
-
-    @abstractmethod
-    def origin(self, i: int) -> tuple[Files, int]:
-        """Where number i is, and its number there."""
-
-    def name(self, i: int) -> str:
-        """As there."""
-        files, i = self.origin(i)
-        return files.name(i)
-
-    def read(self, i: int) -> bytes:
-        """As there."""
-        files, i = self.origin(i)
-        return files.read(i)
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """As there."""
-        files, i = self.origin(i)
-        return files.stat(i)
-
-
-@dataclass(frozen=True)
-class Chained(View):
-    """Some files, and behind them others."""
-
-    first: Files
-    second: Files
-
-    def __len__(self) -> int:
-        return len(self.first) + len(self.second)
-
-    def origin(self, i: int) -> tuple[Files, int]:
-        """In the first or the second."""
-        return (self.first, i) if i < len(self.first) else (self.second, i - len(self.first))
-
-
-@dataclass(frozen=True)
-class Photos(View):
-    """Encoded RGB images of various sizes: rows of `files`, decoded when they are needed."""
-
-    files: Files
-    rows: Int[np.ndarray, " N"]
+    files: Shaped[np.ndarray, " F"]
+    """Paths."""
+    spans: Int64[np.ndarray, "N 3"]
+    """Of each image the number of its file, the first of its bytes there, and how many there are; -1: all."""
+    members: Shaped[np.ndarray, " N"]
+    """What each is called inside its file; empty if it is the file."""
 
     @classmethod
-    def all(cls, files: Files) -> "Photos":
-        """Every file."""
-        return cls(files, np.arange(len(files)))
+    def from_paths(cls, paths: Iterable[str | Path]) -> "Photos":
+        """Each image in a file of its own."""
+        files = names_array(paths)
+        spans = np.stack([np.arange(len(files)), np.zeros_like(files, np.int64), np.full(len(files), -1)], axis=1)
+        return cls(files, spans, np.zeros_like(files, "S1"))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.spans)
 
     def __getitem__(self, rows: Tensor) -> "Photos":
-        return Photos(self.files, self.rows[rows.numpy()])
+        return Photos(self.files, self.spans[rows.numpy()], self.members[rows.numpy()])
 
-    def origin(self, i: int) -> tuple[Files, int]:
-        """Among the files."""
-        return self.files, int(self.rows[i])
+    def joined(self, other: "Photos") -> "Photos":
+        """These, and behind them others."""
+        files = np.concatenate([self.files, other.files])
+        spans = np.concatenate([self.spans, other.spans + np.array([len(self.files), 0, 0])])
+        return Photos(files, spans, np.concatenate([self.members, other.members]))
+
+    def path(self, i: int) -> str:
+        """The file that number i is in."""
+        return os.fsdecode(self.files.item(self.spans.item(i, 0)))
+
+    def name(self, i: int) -> str:
+        """What to call number i in a message."""
+        member = self.members[i]
+        return f"{self.path(i)}:{os.fsdecode(member)}" if member else self.path(i)
+
+    def read(self, i: int) -> bytes:
+        """The bytes of number i; OSError if they cannot be read."""
+        _, start, size = self.spans[i].tolist()
+        with open(self.path(i), "rb") as file:
+            file.seek(start)
+            data = file.read(size)
+        if len(data) < size:
+            raise OSError(f"the shard ends after {len(data)} of {size} bytes")
+        return data
 
     @cached_property
     def stats(self) -> Int64[np.ndarray, "N 2"]:
-        """`stat` of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
+        """Size of all images and when they were written (nanoseconds), asked for once; -1: it is gone.
+
+        That takes long on a network's disk.
+        """
         stats = np.full((len(self), 2), -1, np.int64)
 
         def ask(first: int) -> None:
             for row in range(first, min(first + AT_A_TIME, len(self))):
                 with suppress(OSError):
-                    stats[row] = self.stat(row)
+                    status, size = os.stat(self.path(row)), self.spans[row, 2]
+                    stats[row] = status.st_size if size < 0 else size, status.st_mtime_ns
 
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(ask, range(0, len(self), AT_A_TIME)))
         return stats
+
+
+def names_array(names: Iterable[str | Path]) -> Shaped[np.ndarray, " N"]:
+    """Names as bytes of one object."""
+    return np.array([os.fsencode(name) for name in names], np.bytes_)
 
 
 @dataclass(frozen=True)
@@ -164,12 +114,12 @@ class Split:
     @classmethod
     def from_paths(cls, paths: Iterable[str]) -> "Split":
         """The images at these paths."""
-        return cls(Photos.all(Paths(paths)))
+        return cls(Photos.from_paths(paths))
 
     @classmethod
     def from_rows(cls, rows: Sequence[tuple[str, str | None]], classes: Sequence[str]) -> "Split":
         """The images at the paths of these rows, labelled by the names of their classes."""
-        return cls(Photos.all(Paths(path for path, _ in rows)), numbers_of((name for _, name in rows), classes))
+        return cls(Photos.from_paths(path for path, _ in rows), numbers_of((name for _, name in rows), classes))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -199,7 +149,7 @@ class Split:
         """The images of both, all with labels or none."""
         mine, theirs = self.images, other.images
         if isinstance(mine, Photos) and isinstance(theirs, Photos):
-            images = Photos.all(Chained(mine, theirs))
+            images = mine.joined(theirs)
         else:
             images = torch.cat([self.array, other.array])
         labels = None if self.labels is None or other.labels is None else torch.cat([self.labels, other.labels])

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Int, UInt8
+from rich.filesize import decimal
 from torch import Tensor
 
 from ..errors import UserError
@@ -189,46 +190,33 @@ def place(
         raise UserError(
             "loading.decoder='nvjpeg': needs a CUDA device and torchvision with nvJPEG; use auto or workers."
         )
-    if isinstance(images, Photos):
-        return _place_photos(images, device, config, bad, say_progress, sharers)
-    if config.placement == "disk":
-        raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
-    size, fits = _gb(images.nbytes), images.nbytes <= DEVICE_SHARE * available_memory(device)
-    if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
-        return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
-    return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
-
-
-def _place_photos(
-    photos: Photos,
-    device: torch.device,
-    config: LoadingConfig,
-    bad: BadImages,
-    say_progress: Callable[[int], None],
-    sharers: int,
-) -> tuple[Feed, str]:
-    decoded = _decoded_bytes(photos, config.max_side)
-    placement = config.placement
+    placement, free = config.placement, DEVICE_SHARE * available_memory(device)
+    if isinstance(images, Tensor):
+        if placement == "disk":
+            raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
+        size, fits = decimal(images.nbytes), images.nbytes <= free
+        if device.type == "cpu" or placement == "device" or (placement == "auto" and fits):
+            return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
+        return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
+    some = [image.nbytes for image in decoded_sample(images, SAMPLE, config.max_side)]
+    decoded = sum(some) * len(images) // len(some)
     if placement == "auto":
-        free, ram = available_memory(device), available_memory(torch.device("cpu")) // sharers
-        if device.type != "cpu" and decoded <= DEVICE_SHARE * free:
-            placement = "device"
-        else:
-            placement = "ram" if decoded <= RAM_SHARE * ram else "disk"
-    decoding, decoder = Decoding(photos, config.max_side), "nvJPEG"
-    workers = fitting_workers(config.workers, decoded // max(len(photos), 1), sharers)
+        ram = RAM_SHARE * (available_memory(torch.device("cpu")) // sharers)
+        placement = "device" if device.type != "cpu" and decoded <= free else "ram" if decoded <= ram else "disk"
+    decoding, decoder = Decoding(images, config.max_side), "nvJPEG"
+    workers = fitting_workers(config.workers, decoded // max(len(images), 1), sharers)
     if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):
         feed: Feed = nvjpeg.NvjpegFeed(decoding, bad, workers, device)
     else:
         feed = WorkerFeed(decoding, bad, workers)
         decoder = f"{workers} worker processes" if workers else "the training process"
-    if placement in ("device", "ram"):
-        home = device if placement == "device" else torch.device("cpu")
-        where = f"about {_gb(decoded)} of decoded pixels {_on(home)} ({decoder} decoded them once)"
-        feed = _decode_all(feed, len(photos), home, say_progress)
-        is_there = home == device and not (device.type == "cuda" and isinstance(feed, RaggedFeed))  # laid out ahead
-        return feed if is_there else _to_device(feed, device), where
-    return _to_device(feed, device), f"on disk, decoded by {decoder}"
+    if placement == "disk":
+        return _to_device(feed, device), f"on disk, decoded by {decoder}"
+    home = device if placement == "device" else torch.device("cpu")
+    where = f"about {decimal(decoded)} of decoded pixels {_on(home)} ({decoder} decoded them once)"
+    feed = _decode_all(feed, len(images), home, say_progress)
+    is_there = home == device and not (device.type == "cuda" and isinstance(feed, RaggedFeed))  # laid out ahead
+    return feed if is_there else _to_device(feed, device), where
 
 
 def _to_device(feed: Feed, device: torch.device) -> Feed:
@@ -258,18 +246,8 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
     return RaggedFeed(images, torch.cat(used)) if same is None else TensorFeed(same, torch.cat(used))
 
 
-def _decoded_bytes(photos: Photos, max_side: int) -> int:
-    """About how many bytes all images take, from some of them."""
-    sizes = [image.nbytes for image in decoded_sample(photos, SAMPLE, max_side)]
-    return sum(sizes) * len(photos) // len(sizes)
-
-
 def _on(device: torch.device) -> str:
     return "in RAM" if device.type == "cpu" else f"on the {device.type.upper()} device"
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:

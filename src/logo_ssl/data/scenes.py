@@ -154,7 +154,9 @@ def paint(scene: Layout, size: int) -> Scenes:
 
 def outline_and_texture(scene: Layout, offset: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """For each object: every pixel's distance to its edge (negative inside), and how much ink lies there."""
-    x, y = turn_by(scene.tilt, *offset.unbind(2))
+    across, down = offset.unbind(2)
+    cos, sin = wide(scene.tilt.cos()), wide(scene.tilt.sin())
+    x, y = cos * across + sin * down, cos * down - sin * across  # on axes that are tilted as the object
     around, outwards = torch.atan2(x, -y), torch.hypot(x, y)  # angles from the top, so that a triangle stands
 
     # Folded at its corners, a star is one straight edge, from a corner at radius 1 to a dent at radius `dent`.
@@ -182,12 +184,6 @@ def paint_ground(scene: Layout, grid: Tensor, clouds: list[Tensor]) -> Float[Ten
     mottled = 1 + 0.1 * clouds[0] + 0.1 * clouds[1] + 0.15 * clouds[2]
     sky, soil = wide(scene.ground).unbind(1)
     return torch.lerp(sky, soil, below[:, None]) * mottled[:, None]
-
-
-def turn_by(angle: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The coordinates of the same points on axes turned by an angle."""
-    cos, sin = wide(angle.cos()), wide(angle.sin())
-    return cos * x + sin * y, cos * y - sin * x
 
 
 def wide(values: Tensor) -> Tensor:

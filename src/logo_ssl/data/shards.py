@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import UserError
 from .decode import ending, list_endings, suffixes
-from .images import HELD_OUT, Files, ImageSet, Photos, Split, classes_of, names_array, numbers_of, test_and_val
+from .images import HELD_OUT, ImageSet, Photos, Split, classes_of, names_array, numbers_of, test_and_val
 
 SPLIT_IN_NAME = re.compile(f"(train|{'|'.join(HELD_OUT)})(?![a-z])")
 
@@ -28,42 +28,11 @@ class Member(NamedTuple):
     size: int
 
 
-class Members(Files):
+def photos_in(members: Sequence[Member]) -> Photos:
     """Images inside tar shards."""
-
-    def __init__(self, members: Sequence[Member]) -> None:
-        self.shards = list(dict.fromkeys(member.shard for member in members))
-        self.names = names_array(member.name for member in members)
-        place = {shard: i for i, shard in enumerate(self.shards)}
-        spans = ((place[member.shard], member.offset, member.size) for member in members)
-        self.spans = np.fromiter(spans, np.dtype((np.int64, 3)), len(members))
-
-    def __len__(self) -> int:
-        return len(self.spans)
-
-    def __getitem__(self, i: int) -> Member:
-        shard, offset, size = self.spans[i].tolist()
-        return Member(self.shards[shard], os.fsdecode(self.names[i]), offset, size)
-
-    def name(self, i: int) -> str:
-        """The shard and the name inside."""
-        member = self[i]
-        return f"{member.shard}:{member.name}"
-
-    def read(self, i: int) -> bytes:
-        """The span."""
-        member = self[i]
-        with member.shard.open("rb") as shard:
-            shard.seek(member.offset)
-            data = shard.read(member.size)
-        if len(data) < member.size:
-            raise OSError(f"the shard ends after {len(data)} of {member.size} bytes")
-        return data
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """The span's size, and when the shard was written."""
-        member = self[i]
-        return member.size, os.stat(member.shard).st_mtime_ns
+    number = {shard: i for i, shard in enumerate(dict.fromkeys(member.shard for member in members))}
+    spans = [(number[member.shard], member.offset, member.size) for member in members]
+    return Photos(names_array(number), np.array(spans, np.int64), names_array(member.name for member in members))
 
 
 @dataclass
@@ -123,7 +92,7 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
         raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(suffixes()))}){told}.")
     classes = classes_of(label for _, label in rows["train"])
     splits = {
-        part: Split(Photos.all(Members([member for member, _ in some])), numbers_of((y for _, y in some), classes))
+        part: Split(photos_in([member for member, _ in some]), numbers_of((y for _, y in some), classes))
         for part, some in rows.items()
         if some
     }

@@ -13,7 +13,7 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from ..errors import DataMissing
-from .images import ImageSet, Paths, Photos, Split
+from .images import ImageSet, Photos, Split
 
 Arguments = dict[str, Any]
 Splits = tuple[Sequence[Arguments], Sequence[Arguments], Sequence[Arguments]]
@@ -124,7 +124,7 @@ def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
 def unpack(sets: Sequence[Any]) -> tuple[Split, tuple[str, ...]]:
     """The images of data sets, one after the other, and their classes; no file is decoded."""
     if pairs := sorted(((os.fspath(path), label) for data in sets for path, label in _pairs(data)), key=itemgetter(0)):
-        images, numbers = Photos.all(Paths(path for path, _ in pairs)), [label for _, label in pairs]
+        images, numbers = Photos.from_paths(path for path, _ in pairs), [label for _, label in pairs]
     else:
         images = torch.cat([_stacked(torch.as_tensor(data.data)) for data in sets])
         numbers = [label for data in sets for label in _labels(data)]

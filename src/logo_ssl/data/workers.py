@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -186,8 +186,10 @@ def lay_out(images: list[UInt8[Tensor, "C _ _"]], pinned: bool = False) -> Image
     Pinned canvases go to a CUDA device without another copy, in memory that the next batches take over.
     """
     sizes = torch.tensor([image.shape[1:] for image in images])
-    (height, width), channels = canvas_size(sizes), len(images[0])
-    equal = bool((sizes == sizes[0]).all())
+    equal, channels = bool((sizes == sizes[0]).all()), len(images[0])
+    height, width = sizes.amax(dim=0).tolist()
+    if not equal:  # tensor cores want products of eights
+        height, width = (-(-side // CANVAS_STEP) * CANVAS_STEP for side in (height, width))
     kind = {"dtype": torch.uint8, "device": images[0].device, "pin_memory": pinned and images[0].device.type == "cpu"}
     new = partial(torch.empty if equal else torch.zeros, **kind)  # images of one size leave nothing blank
     if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas as well, or copying is slow
@@ -199,13 +201,6 @@ def lay_out(images: list[UInt8[Tensor, "C _ _"]], pinned: bool = False) -> Image
     )
     torch._foreach_copy_(corners, images)
     return ImageBatch(canvas, None if equal else sizes)
-
-
-def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
-    """Height and width of canvases that hold all images, rounded up: tensor cores want products of eights."""
-    if (sizes == sizes[0]).all():
-        return tuple(sizes[0].tolist())
-    return tuple(-(-side // CANVAS_STEP) * CANVAS_STEP for side in sizes.amax(dim=0).tolist())
 
 
 class AheadFeed(Feed):
@@ -228,18 +223,13 @@ class AheadFeed(Feed):
             self.pool.terminate()
 
 
-def default_workers() -> int:
-    """One for each core that this process may use."""
-    return min(usable_cores(), MOST_WORKERS)
-
-
 def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1, *, some_day: bool = False) -> int:
     """So many workers (-1: as many as cores) as half of the shared memory can serve; 0 if it serves none.
 
     Of several processes on one machine, each gets its share of cores and memory. What counts is the memory that is free
     now, or `some_day`: all of it, for choices that must not change from run to run.
     """
-    workers = max(1, default_workers() // sharers) if wished < 0 else wished
+    workers = max(1, min(usable_cores(), MOST_WORKERS) // sharers) if wished < 0 else wished
     if not os.path.isdir("/dev/shm"):
         return workers
     each = (AHEAD + 1) * PER_MESSAGE * max(bytes_per_image, 1)

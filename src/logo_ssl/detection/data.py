@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from ..data import data_root
 from ..data.decode import BadImage, decode, plain_reason, seen_size
 from ..errors import DataMissing, UserError, nearest
-from ..system.text import counted
+from ..system.terminal import counted
 from .formats import (
     UNKNOWN,
     ImageAnnotation,

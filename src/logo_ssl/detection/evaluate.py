@@ -34,7 +34,7 @@ from ..run import locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
-from ..system.text import counted
+from ..system.terminal import counted
 from ..train.trainer import processes_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded

@@ -33,7 +33,7 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.signals import StopSignals
-from ..system.text import lasting
+from ..system.terminal import lasting
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible
 from ..train.compile import first_line
 from ..train.loggers import Sessions
@@ -383,12 +383,7 @@ def train_detector(
     finally:
         if where.folder is not None and is_first():
             sessions.save(ended=True)
-    return {
-        "resumed_at": done,
-        "seconds": sessions.seconds(),
-        "sessions": sessions.number(),
-        "sessions_killed": sessions.killed(),
-    }
+    return {"resumed_at": done, **sessions.record()}
 
 
 def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
@@ -445,7 +440,7 @@ def _checkpoint(where: TrainerConfig, say: Say) -> tuple[Path | None, int]:
 def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     processes, kept, folder = processes_for(where), where.folder is not None, where.folder or Path()
     on_cuda = best_device(where.device).type == "cuda"
-    keeper = Checkpoints(folder, 1, where.checkpoint_minutes, StopSignals(CURE, speaks=is_first()), sessions)
+    keeper = Checkpoints(folder, 1, where.checkpoint_minutes, StopSignals(CURE, speaks=is_first()))
     try:
         trainer = L.Trainer(
             accelerator=where.device,

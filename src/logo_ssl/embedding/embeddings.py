@@ -24,8 +24,7 @@ from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
 from ..system.signals import Stopped
-from ..system.terminal import progress_bars
-from ..system.text import counted
+from ..system.terminal import counted, progress_bars
 from .module import frozen
 from .tables import Part, check_table, write_table
 

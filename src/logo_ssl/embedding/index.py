@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING
 from ..files import check_output, write
-from ..system.text import on_one_line
+from ..system.terminal import on_one_line
 from .embeddings import Device, Embeddings, Encoder, embed
 from .module import frozen, read_square
 from .sheet import SHEETS, Found, Neighbour

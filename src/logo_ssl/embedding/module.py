@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..data.decode import BadImage, decode_square, plain_reason, seen, square
-from ..data.images import Paths
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder, load_encoder, weights_fingerprint
 from ..knn import prepared
@@ -53,7 +52,7 @@ class Transform:
 def read_square(path: Path, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """The central square of the image in a file; UserError with the reason where there is none."""
     try:
-        return decode_square(Paths([path]).read(0), size)
+        return decode_square(Path(path).read_bytes(), size)
     except (OSError, BadImage) as error:
         raise UserError(f"{path} cannot be read as an image ({plain_reason(error)}); give another.") from error
 

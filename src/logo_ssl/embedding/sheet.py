@@ -18,9 +18,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 
 from ..data import ImageSet, load_data, locate
 from ..data.decode import BadImage, decode
-from ..data.images import Paths
 from ..errors import UserError
-from ..system.text import counted, on_one_line
+from ..system.terminal import counted, on_one_line
 
 
 class Neighbour(NamedTuple):
@@ -115,7 +114,7 @@ def _picture(path: str, data: str | None) -> Image.Image | None:
         if (numbered := NUMBERED.fullmatch(path)) and data is not None:
             pixels = getattr(_load(data), numbered[1]).array[int(numbered[2])]
             return Image.fromarray(pixels.expand(3, -1, -1).permute(1, 2, 0).numpy()) if len(pixels) in (1, 3) else None
-        return Image.fromarray(decode(Paths([path]).read(0), 2 * HIGHEST))
+        return Image.fromarray(decode(Path(path).read_bytes(), 2 * HIGHEST))
     return None
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from ..errors import UserError
 from ..files import check_output, whole
-from ..system.text import printable
+from ..system.terminal import printable
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""

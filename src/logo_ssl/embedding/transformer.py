@@ -22,8 +22,7 @@ from ..eval.encoder import load_encoder
 from ..eval.features import Extraction
 from ..files import write
 from ..run import Run
-from ..system.terminal import plain_console
-from ..system.text import counted
+from ..system.terminal import counted, plain_console
 from .embeddings import embed
 from .module import frozen, load, plain
 

@@ -17,8 +17,7 @@ from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
 from ..system.randomness import stream
-from ..system.terminal import plain_console
-from ..system.text import counted
+from ..system.terminal import counted, plain_console
 from ..train import Pretraining
 from ..train.loggers import JsonlLogger, ProgressDisplay
 from ..train.monitors import Diverged, is_finite

@@ -25,8 +25,7 @@ from ..files import check_folder, check_output, write
 from ..recipes import recipe_as_written
 from ..run import Run, standard_error
 from ..system.hardware import best_device, hardware, provenance
-from ..system.terminal import progress_bars
-from ..system.text import listed
+from ..system.terminal import listed, progress_bars
 from .encoder import EncoderOptions, FrozenEncoder, baselines
 from .features import Extraction
 

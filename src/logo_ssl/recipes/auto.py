@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
-from ..system.text import counted
+from ..system.terminal import counted
 from .config import Recipe
 from .paper import RECIPES
 

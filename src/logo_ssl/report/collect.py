@@ -25,7 +25,7 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from ..system.text import printable
+from ..system.terminal import printable
 from ..train.monitors import collapse_alarm, diagnose, directions
 from .affinity import (
     class_name,

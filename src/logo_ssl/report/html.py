@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..system.text import printable
+from ..system.terminal import printable
 from . import sections
 from .gallery import MEASURES, atlas, group_look, map_data, thumbnail
 from .results import grouped, words

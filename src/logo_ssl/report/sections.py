@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..run import other_losses
-from ..system.text import lasting
+from ..system.terminal import lasting
 from .gallery import COLOURS
 from .results import Figure, Group, Kind, compared, figures, labels, rows, spread, words, written
 from .summary import RunSummary

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ..errors import UserError
 from ..run import Run
-from ..system.text import printable
+from ..system.terminal import printable
 from .html import page
 from .summary import RunSummary, find_runs, is_held, stamps
 

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ..files import read_json
 from ..run import LOCK, Run, runs_below
-from ..system.text import printable
+from ..system.terminal import printable
 from .gallery import Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page

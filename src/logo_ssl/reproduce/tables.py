@@ -11,7 +11,7 @@ from ..recipes import PARTS, RECIPES, PaperRow, Recipe, differences, find_recipe
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
 from ..run import Run
 from ..strategies import LoGoConfig
-from ..system.text import listed
+from ..system.terminal import listed
 
 TITLES = {
     "table1": "Table 1: linear and kNN accuracy on CIFAR-10",

@@ -149,12 +149,7 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _gradient_of_summed(ctx: Any, gradient: Tensor) -> Tensor:
-    """Each process's losses depend on the summands of all, so gradients are summed too."""
-    return _summed(gradient)
-
-
-_summed.register_autograd(_gradient_of_summed)
+_summed.register_autograd(lambda ctx, gradient: _summed(gradient))  # each process's losses depend on all summands
 
 
 class _Gathered(torch.autograd.Function):

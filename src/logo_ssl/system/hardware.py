@@ -104,16 +104,12 @@ def available_memory(device: torch.device) -> int:
     return max(0, min(limits)) if device.type == "cpu" else max(0, min(limits)) // 4  # MPS shares with the CPU
 
 
-def _meminfo() -> dict[str, int]:
-    """What Linux tells of its memory, in bytes; nothing elsewhere."""
-    file = Path("/proc/meminfo")
-    lines = [line.split(":") for line in file.read_text().splitlines()] if file.exists() else []
-    return {name: int(value.split()[0]) * 1024 for name, value in lines}
-
-
 def _free_by_system() -> int:
-    if "MemAvailable" in (told := _meminfo()):
-        return told["MemAvailable"]
+    file = Path("/proc/meminfo")
+    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    for name, kilobytes, *_ in lines:
+        if name == "MemAvailable:":
+            return int(kilobytes) * 1024
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     return 4 * 2**30  # a guess that a laptop of today can keep

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import UserError
+from ..ranges import Seed, check_range
 
 
 def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
@@ -15,8 +15,7 @@ def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
 
     Purpose and length keep streams apart: to numpy, the seeds (0, 3) and (0, 3, 0) are one.
     """
-    if not 0 <= seed < 2**63:
-        raise UserError(f"seed={seed}: must be 0 to 2^63 - 1.")
+    check_range("seed", seed, Seed)
     state = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), len(place), *place]).generate_state(
         1, np.uint64
     )[0]

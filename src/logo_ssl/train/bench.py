@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -21,8 +21,7 @@ from ..run import Run
 from ..system.hardware import best_device, hardware, provenance, threads_kept
 from ..system.randomness import stream
 from ..system.signals import Stopped
-from ..system.terminal import plain_console
-from ..system.text import lasting
+from ..system.terminal import lasting, plain_console
 from ..types import Crops
 from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay
@@ -50,15 +49,17 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         )
         brief = adapt_to_data(brief, data, console.print)
         module = build(brief, data, console.print)
-        journal = JsonlLogger(run)
-        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console))
+        journal, timer = JsonlLogger(run), Timer()
+        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console), others=[timer])
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        timer = Timer()
-        trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
-        _train(trainer, module, data, console)
+        try:
+            fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), console)
+        except Interrupted as stop:  # it names a checkpoint in the temporary folder
+            raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
     n = trainer.limit_train_batches * module.batch_size
-    epoch_s = mean(timer.epochs[1:-1])
+    epochs = [after - before for before, after in pairwise(timer.starts)]
+    epoch_s = mean(epochs[1:-1])
     whole = n / epoch_s
     crops = recipe.crops
     result: dict[str, Any] = {
@@ -71,7 +72,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "compiled": module.compiled,
         "images_per_s": {name: round(value) for name, value in (timer.parts | {"whole_step": whole}).items()},
         "ratio": round(whole / timer.parts["raw_forward_backward"], 3),
-        "epoch_s": [round(seconds, 3) for seconds in timer.epochs],
+        "epoch_s": [round(seconds, 3) for seconds in epochs],
         "steps_per_epoch": trainer.limit_train_batches,
         "peak_memory_gb": timer.peak_gb,
     }
@@ -110,10 +111,6 @@ class StepTimer(L.Callback):
         if len(self.ends) == untimed + TIMED_STEPS:
             raise EnoughSteps
 
-    def seconds_per_step(self) -> float:
-        """Of the last few."""
-        return (self.ends[-1] - self.ends[-1 - TIMED_STEPS]) / TIMED_STEPS
-
 
 class EnoughSteps(Exception):  # noqa: N818 (no error)
     """A few steps were timed."""
@@ -121,7 +118,7 @@ class EnoughSteps(Exception):  # noqa: N818 (no error)
 
 def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
     """How fast this recipe trains here: the first steps of a real training, of which nothing is kept."""
-    recipe = adapt_to_data(recipe, data, _say_nothing, processes_for(recipe).total)
+    recipe = adapt_to_data(recipe, data, processes=processes_for(recipe).total)
     with threads_kept(), tempfile.TemporaryDirectory() as folder:
         run, silent, timer = Run(Path(folder)), Console(quiet=True), StepTimer()
         brief = replace(recipe, loggers=(), epochs=max(recipe.epochs, 2 * (TIMED_STEPS + WARM_UP)))
@@ -129,7 +126,7 @@ def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
         trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, silent), others=[timer])
         with contextlib.suppress(EnoughSteps):
             fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), silent)
-    each = timer.seconds_per_step()
+    each = (timer.ends[-1] - timer.ends[-1 - TIMED_STEPS]) / TIMED_STEPS
     seconds = recipe.epochs * module.steps_per_epoch * each
     seconds += recipe.evaluations_after(0) * journal.latest.get("knn_s", 0.0)
     return Pace(each, module.steps_per_epoch, recipe.batch_size / each, seconds / 60)
@@ -141,17 +138,9 @@ def dry_run(recipe: Recipe, console: Console) -> None:
     data = load_data(recipe.data, recipe.crops.global_size)
     recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
-    announce(build(recipe, data), data, best_device(recipe.device), console, _say_nothing)
+    announce(build(recipe, data), data, best_device(recipe.device), console)
     say_few(recipe, data, console.print)
     console.print(f"Time: {time_steps(recipe, data)}. Nothing was written.")
-
-
-def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
-    """Train as any run."""
-    try:
-        fit(trainer, module, data, BadImages(len(data.train), module.recipe.loading.max_bad), console)
-    except Interrupted as stop:  # it names a checkpoint in the temporary folder
-        raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 
 
 class Timer(L.Callback):
@@ -161,11 +150,6 @@ class Timer(L.Callback):
         self.starts: list[float] = []
         self.parts: dict[str, float] = {}
         self.peak_gb: float | None = None
-
-    @property
-    def epochs(self) -> list[float]:
-        """Seconds of each."""
-        return [after - before for before, after in zip(self.starts, self.starts[1:], strict=False)]
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the time."""
@@ -224,7 +208,3 @@ def _seconds(part: Callable[[], Any], device: torch.device) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _say_nothing(sentence: str) -> None:
-    pass

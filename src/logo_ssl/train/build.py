@@ -2,19 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import timm
 import torch
+import torchvision
+from torch import Tensor, nn
 
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
 from ..models import build_backbone, draw_as_torch_does
+from ..models.backbones import load_weights, with_our_positions
 from ..models.batch_norm import fitting_batch
-from ..recipes import RECIPES, Machine, Recipe, choose
+from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
+from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
+from ..run import Run
 from ..system.hardware import available_memory, best_device, hardware
-from ..system.text import counted
+from ..system.terminal import counted
+from ..weights import load_backbone, newest_encoder, read_tensors
 from .module import Pretraining
-from .weights import initialise, network_of
 
 Say = Callable[[str], None]
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
@@ -45,7 +52,7 @@ def refuse_too_few(data: str, n_images: int) -> None:
         raise UserError(f"data={data}: has {counted(n_images, 'training image')}; must have 2 or more.")
 
 
-def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say, processes: int = 1) -> Recipe:
+def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say = lambda sentence: None, processes: int = 1) -> Recipe:
     """The recipe with the number of classes of the data, and a batch, queue and warm-up that fit; cuts are printed."""
     n = len(data.train)
     refuse_too_few(recipe.data, n)
@@ -96,3 +103,60 @@ def build(
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+def initialise(backbone: nn.Module, recipe: Recipe) -> str:
+    """Load the weights that `init` names; gives back a sentence about what fitted."""
+    init = str(recipe.init)
+    if init == "pretrained":
+        init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
+    missing, unused = load_weights(backbone, _initial_weights(init, backbone))
+    fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
+    if fitted < n_own / 2:
+        raise UserError(
+            f"init={recipe.init}: {fitted} of {n_own} tensors fit {recipe.backbone} with the {recipe.stem} stem; give "
+            "its --backbone and --stem."
+        )
+    left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
+    return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
+
+
+def network_of(init: str | None) -> dict[str, str]:
+    """Backbone and stem of the network whose weights `init` names; nothing if it does not tell."""
+    library, _, name = str(init).partition("/")
+    if library == "timm":
+        return {"backbone": str(init)}
+    if library == "torchvision":
+        return {"backbone": name, "stem": "imagenet"}
+    path = Path(str(init)).expanduser()
+    if path.is_dir():
+        recipe = read_recipe(Run.existing(path))
+        return {"backbone": recipe.backbone, "stem": recipe.stem}
+    if not (path.is_file() and path.name.endswith(SUFFIXES)):
+        return {}
+    if path.suffix == ".safetensors" and (told := read_tensors(path)[1]).keys() >= {"backbone", "stem"}:
+        return {"backbone": told["backbone"], "stem": told["stem"]}
+    resnet, stem = guess_resnet(read_checkpoint(path))
+    return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
+
+
+def _initial_weights(init: str, backbone: nn.Module) -> dict[str, Tensor]:
+    """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone."""
+    library, _, name = init.partition("/")
+    path = Path(init).expanduser()
+    if library in ("torchvision", "timm"):
+        try:
+            if library == "torchvision":
+                return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
+            return timm.create_model(name, pretrained=True).state_dict()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UserError(f"The weights of {init} could not be fetched ({error}); give init a file.") from error
+    if path.is_dir():
+        newest = newest_encoder(run := Run.existing(path))
+        return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict()
+    if path.name.endswith(SUFFIXES):
+        return matching_keys(backbone.state_dict(), with_our_positions(backbone, read_checkpoint(path)))
+    raise UserError(
+        f"init={init!r}: must be `pretrained`, a run, torchvision/NAME, timm/NAME, or a checkpoint "
+        f"({', '.join(SUFFIXES)})."
+    )

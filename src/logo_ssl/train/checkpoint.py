@@ -41,27 +41,6 @@ def clear(folder: Path, newest: Path | None) -> None:
         file.unlink(missing_ok=True)
 
 
-def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:
-    """Write a checkpoint under a temporary name, rename it, and remove all but the newest few."""
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{UNFINISHED}-{os.getpid()}"
-    try:
-        with temporary.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        final = folder / f"step-{checkpoint['global_step']:09d}-{digest(temporary)}.ckpt"
-        os.replace(temporary, final)
-        sync_folder(folder)
-    except (OSError, RuntimeError) as error:  # the second is how torch reports a full disk
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-        raise OSError(errno.EIO, reason, str(folder)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
-        old.unlink(missing_ok=True)
-
-
 class Writer(TorchCheckpointIO):
     """Copies the state while the step waits, and writes the copy while training goes on.
 
@@ -91,15 +70,32 @@ class Writer(TorchCheckpointIO):
         self.wait()
 
     def _save(self, checkpoint: dict[str, Any]) -> None:
-        _write(checkpoint, self.folder, self.keep)
+        """Write a checkpoint under a temporary name, rename it, and remove all but the newest few."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f"{UNFINISHED}-{os.getpid()}"
+        try:
+            with temporary.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            final = self.folder / f"step-{checkpoint['global_step']:09d}-{digest(temporary)}.ckpt"
+            os.replace(temporary, final)
+            sync_folder(self.folder)
+        except (OSError, RuntimeError) as error:  # the second is how torch reports a full disk
+            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+            raise OSError(errno.EIO, reason, str(self.folder)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in [file for file in found_checkpoints(self.folder) if file != final][self.keep - 1 :]:
+            old.unlink(missing_ok=True)
         self.sessions.wrote(checkpoint["global_step"])
 
 
 class Checkpoints(Checkpoint):
     """Saves every so many epochs and minutes, after the last epoch, and if a signal asks to stop."""
 
-    def __init__(self, folder: Path, every: int, minutes: float, stop: StopSignals, sessions: Sessions) -> None:
-        self.folder, self.every, self.minutes, self.stop, self.sessions = folder, every, minutes, stop, sessions
+    def __init__(self, folder: Path, every: int, minutes: float, stop: StopSignals) -> None:
+        self.folder, self.every, self.minutes, self.stop = folder, every, minutes, stop
         self.saved_at, self.began_at = time.monotonic(), 0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

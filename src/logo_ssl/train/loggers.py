@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..files import write
 from ..run import Run, other_losses
 from ..system.distributed import all_mean
-from ..system.text import counted, lasting
+from ..system.terminal import counted, lasting
 from ..types import ImageBatch
 from .module import Pretraining
 from .monitors import Diverged, is_finite, log
@@ -48,16 +48,7 @@ class Reading(NamedTuple):
     values: Tensor
     known: dict[str, float]
     event: torch.cuda.Event | None
-
-    def arrived(self) -> bool:
-        """Whether reading them costs no waiting."""
-        return self.event is None or self.event.query()
-
-    def wait(self) -> dict[str, float]:
-        """The values by name."""
-        if self.event is not None:
-            self.event.synchronize()
-        return dict(zip(self.names, self.values.tolist(), strict=True))
+    """Whether they have arrived, so that reading them costs no waiting."""
 
 
 class Steps(L.Callback):
@@ -107,7 +98,7 @@ class Steps(L.Callback):
         """Whether a reading has arrived; of several processes, all look at it at the same step."""
         if trainer.world_size > 1:
             return trainer.global_step - reading.step >= STEPS_AHEAD
-        return reading.arrived()
+        return reading.event is None or reading.event.query()
 
     def _keep_close(self, device: torch.device) -> None:
         """Keep Python at most so many steps ahead of the device, or speed and remaining time would be fiction."""
@@ -129,21 +120,19 @@ class Steps(L.Callback):
         return Reading(trainer.global_step, self.seen, tuple(module.logged), values, known, event)
 
     def _log(self, trainer: L.Trainer, module: Pretraining, reading: Reading) -> None:
-        values = reading.wait()
-        self._check(module, reading.step, values)
+        """Log a reading and print new skipped steps; Diverged if skipping is no help."""
+        if reading.event is not None:
+            reading.event.synchronize()
+        values = dict(zip(reading.names, reading.values.tolist(), strict=True))
+        skipped, in_a_row = int(values.pop("skipped")), values.pop("skipped_in_a_row")
+        if skipped != self.skipped:
+            if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
+                raise Diverged(reading.step)
+            self.say(f"Up to step {reading.step}, {counted(skipped - self.skipped, 'step')} had no finite gradient.")
+            self.skipped = skipped
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         speed = reading.seen / (time.perf_counter() - self.since)  # now that the device is there
         log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
-
-    def _check(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
-        """Take the counts of skipped steps out of the values, and print new ones; Diverged if skipping is no help."""
-        skipped, in_a_row = int(values.pop("skipped")), values.pop("skipped_in_a_row")
-        if skipped == self.skipped:
-            return
-        if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
-            raise Diverged(step)
-        self.say(f"Up to step {step}, {counted(skipped - self.skipped, 'step')} had no finite gradient.")
-        self.skipped = skipped
 
 
 class JsonlLogger(Logger):
@@ -202,13 +191,13 @@ class Sessions:
 
     def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
         self.file, self.since = run.sessions_file, time.monotonic()
-        self.now = {"began": round(time.time(), 3), "seconds": 0.0, "step": 0, "checkpoints": 0, "ended": False}
-        self.now["epochs"] = epochs
+        self.now: dict[str, Any] = {"began": round(time.time(), 3), "seconds": 0.0, "step": 0, "checkpoints": 0}
+        self.now |= {"ended": False, "epochs": epochs}
         self.earlier: list[dict[str, Any]] = []
         if resumed:
             try:
-                self.earlier = [self.now | {"epochs": None} | earlier for earlier in run.sessions()]
-            except (OSError, ValueError, TypeError):  # gone, torn or another's: there was one at least
+                self.earlier = json.loads(run.sessions_file.read_text())
+            except (OSError, ValueError):  # gone or torn: there was one at least
                 self.earlier = [self.now | {"epochs": None}]
 
     @property
@@ -231,13 +220,10 @@ class Sessions:
         """Of all sessions, this one up to now."""
         return round(sum(session["seconds"] for session in self.earlier) + time.monotonic() - self.since, 1)
 
-    def number(self) -> int:
-        """How many there were."""
-        return len(self.all)
-
-    def killed(self) -> int:
-        """Of how many the seconds after their last checkpoint are not known."""
-        return sum(not session["ended"] for session in self.earlier)
+    def record(self) -> dict[str, Any]:
+        """Seconds of all sessions, how many there were, and how many were killed: they count to the last checkpoint."""
+        killed = sum(not session["ended"] for session in self.earlier)
+        return {"seconds": self.seconds(), "sessions": len(self.all), "sessions_killed": killed}
 
 
 class ProgressDisplay(L.Callback):

@@ -1,7 +1,7 @@
 """Algorithm 1 as a Lightning module: crops, one encoder forward and backward, the regressor's step."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
@@ -20,22 +20,6 @@ from ..system.hardware import to_device
 from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
 from .optim import encoder_optimiser, planned_step, rate_at, set_learning_rate
-
-
-class DataIdentity(NamedTuple):
-    """Which images a run was trained on: a run goes on with the same ones alone."""
-
-    images: int = 0
-    fingerprint: str = ""
-
-    @classmethod
-    def saved(cls, checkpoint: dict[str, Any]) -> "DataIdentity":
-        """That of a checkpoint; those of November 2026 hold it as one text."""
-        known = checkpoint["data"]
-        if isinstance(known, str):
-            images, _, fingerprint = known.partition(" images, ")
-            return cls(int(images), fingerprint)
-        return cls(**known)
 
 
 class NonFiniteGuard(nn.Module):
@@ -96,7 +80,8 @@ class Pretraining(L.LightningModule):
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
         framework.encoder.keeps_features = self.augself is not None or recipe.strategy_traits.uses_features
         self.compiled = False
-        self.data_identity = DataIdentity()
+        self.data_identity: dict[str, Any] = {}
+        """Number and fingerprint of the images: a run goes on with the same ones alone."""
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
         self.guard = NonFiniteGuard()
@@ -296,7 +281,7 @@ class Pretraining(L.LightningModule):
         """Keep what is no weight."""
         checkpoint |= {
             "recipe": self.recipe.to_json(),
-            "data": self.data_identity._asdict(),
+            "data": self.data_identity,
             "steps_per_epoch": self.steps_per_epoch,
             "mean": list(self.mean),
             "std": list(self.std),

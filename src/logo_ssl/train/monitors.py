@@ -21,12 +21,11 @@ from ..recipes import Recipe
 from ..run import standard_error
 from ..strategies import LoGoConfig
 from ..system.distributed import all_gather, gather_uneven, rank, world_size
-from ..system.text import counted
+from ..system.terminal import counted
 from ..types import ImageBatch
 from .module import Pretraining
 
 Say = Callable[[str], None]
-CPU = torch.device("cpu")
 
 STD_FLOOR, STD_FALL = 0.005, 0.2
 """Alarms: a spread this small at all, or this small a share of the widest one so far."""
@@ -96,25 +95,6 @@ def collapse_alarm(std: float, rank: float, widest: float, n_latents: int, width
     return f"the latents are collapsing to {where} (spread {std:.3f} of 1, effective rank {rank:.1f} of {most})."
 
 
-def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
-    """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
-    if not _far_below(best, accuracy, n_images):
-        return None
-    return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
-
-
-def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> str | None:
-    """A sentence if accuracy is far below that of the untrained encoder; at first it may be, so it stops no run."""
-    if not _far_below(untrained, accuracy, n_images):
-        return None
-    return f"kNN is {accuracy:.1f} %, and the untrained encoder had {untrained:.1f} %: training has made it worse."
-
-
-def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
-    chance = 2 * standard_error(before, n_images) if n_images else 0.0
-    return accuracy < before - max(KNN_FALL, chance)
-
-
 def knn_summary(lines: Iterable[Mapping[str, Any]]) -> str | None:
     """The last kNN in a log and the untrained encoder's; None if both were not measured on the same images."""
     measured = [line for line in lines if "knn" in line]
@@ -159,13 +139,6 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
     else:
         return f"A lower optimiser.lr{' or a smaller strategy.lam' if logo.lam > 0 else ''} usually helps."
     return f"Most likely {cause}."
-
-
-def diagnose_loss(recipe: Recipe, steps: int, epochs_done: int) -> str:
-    """Why kNN is below the untrained encoder's after so many steps: a run that is short has to be longer first."""
-    planned = steps * recipe.epochs // epochs_done
-    short = f"A run of {counted(planned, 'step')} is short: first use more epochs. " if 0 < planned < FEW_STEPS else ""
-    return f"{short}{diagnose(recipe)}"
 
 
 def warn_of_collapse(alarm: str, recipe: Recipe, say: Say) -> None:
@@ -244,7 +217,7 @@ class OnlineKNN(L.Callback):
     Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
     """
 
-    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Say = lambda s: None) -> None:
+    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path, say: Say) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
         self.bad_file, self.root, self.say = bad_file, data.root, say
         self.splits: list[Split] | None = None
@@ -256,7 +229,7 @@ class OnlineKNN(L.Callback):
         if data.watched and data.watched[0] == VALIDATION:
             self.about["knn_of"] = VALIDATION
         self.best, self.untrained, self.n_images = 0.0, 0.0, 0
-        self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
+        self.epochs, self.is_extended = recipe.epochs, False
 
     def state_dict(self) -> dict[str, Any]:
         """What was reached, for the checkpoint."""
@@ -267,15 +240,13 @@ class OnlineKNN(L.Callback):
         self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Note how long the run was meant to be."""
-        self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+        """Note whether the run was meant to be shorter."""
+        self.is_extended = self.epochs > Recipe.from_json(checkpoint["recipe"]).epochs
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Score the untrained encoder; a longer run begins anew, as its risen learning rate costs accuracy."""
-        self.prepare(pl_module.device)
-        if self.epochs > self.epochs_before:
-            self.best = 0.0
-            log(trainer, {"extended_from_epochs": self.epochs_before})
+        self._prepare(pl_module.device)
+        self.best = 0.0 if self.is_extended else self.best
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
@@ -285,7 +256,7 @@ class OnlineKNN(L.Callback):
         if self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs):
             self._evaluate(trainer, pl_module, epoch)
 
-    def prepare(self, device: torch.device = CPU) -> None:
+    def _prepare(self, device: torch.device) -> None:
         """Decode photographs once; if none can be read, there is no kNN."""
         if self.splits is None:
             return
@@ -329,8 +300,17 @@ class OnlineKNN(L.Callback):
         if not epoch:
             self.untrained = accuracy
             return
-        if fall := knn_fall(self.best, accuracy, self.n_images):
-            warn_of_collapse(f"Epoch {epoch}: {fall} {diagnose(recipe)}", recipe, self.say)
-        elif loss := knn_loss(self.untrained, accuracy, self.n_images):
-            self.say(f"Epoch {epoch}: {loss} {diagnose_loss(recipe, trainer.global_step, epoch)}")
+        cause = diagnose(recipe)
+        if self._far_below(self.best, accuracy):
+            fall = f"kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+            warn_of_collapse(f"Epoch {epoch}: {fall} {cause}", recipe, self.say)
+        elif self._far_below(self.untrained, accuracy):  # at first it may be, so it stops no run
+            loss = f"kNN is {accuracy:.1f} %, and the untrained encoder had {self.untrained:.1f} %"
+            if 0 < (planned := trainer.global_step * recipe.epochs // epoch) < FEW_STEPS:
+                cause = f"A run of {counted(planned, 'step')} is short: first use more epochs. {cause}"
+            self.say(f"Epoch {epoch}: {loss}: training has made it worse. {cause}")
         self.best = max(self.best, accuracy)
+
+    def _far_below(self, before: float, accuracy: float) -> bool:
+        """Whether accuracy fell farther than chance would have it with few images."""
+        return accuracy < before - max(KNN_FALL, 2 * standard_error(before, self.n_images))

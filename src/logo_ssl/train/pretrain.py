@@ -19,7 +19,8 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
 from ..errors import UserError
-from ..files import write
+from ..files import write, write_together
+from ..models.backbones import plain_weights, weight_bytes
 from ..recipes import (
     AUTO,
     SMALL,
@@ -35,16 +36,14 @@ from ..run import Run
 from ..system.hardware import hardware, provenance, threads_kept
 from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
-from ..system.terminal import plain_console
-from ..system.text import counted, lasting
-from ..weights import load, newest_whole
+from ..system.terminal import counted, lasting, plain_console
+from ..weights import load, named_heads, newest_whole
 from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
-from .module import DataIdentity, Pretraining
+from .module import Pretraining
 from .monitors import images_for_knn, knn_summary
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
-from .weights import save_encoder
 
 Say = Callable[[str], None]
 FEW = 5_000  # images, of which ready-made weights know more
@@ -59,7 +58,7 @@ class Saved(NamedTuple):
     step: int
     steps_per_epoch: int
     recipe: Recipe
-    data: DataIdentity
+    data: dict[str, Any]
 
 
 def pretrain(
@@ -174,11 +173,11 @@ def run_training(
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
     images = data_identity(data)
-    identity = DataIdentity(images["train_images"], images["fingerprint"]["train"])
+    identity = {"images": images["train_images"], "fingerprint": images["fingerprint"]["train"]}
     if saved is not None and saved.data != identity:
         raise UserError(
-            f"data={recipe.data}: holds other images than this run was trained on ({saved.data.images:,} then, "
-            f"{identity.images:,} now); restore them, or start again in another --out."
+            f"data={recipe.data}: holds other images than this run was trained on ({saved.data['images']:,} then, "
+            f"{identity['images']:,} now); restore them, or start again in another --out."
         )
     recipe = adapt_to_data(recipe, data, say, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
@@ -258,8 +257,7 @@ def newest_saved(run: Run, say: Say) -> Saved | None:
     if (file := newest_whole(run.checkpoints, say)) is None:
         return None
     state = load(file)
-    recipe, data = Recipe.from_json(state["recipe"]), DataIdentity.saved(state)
-    return Saved(file, state["global_step"], state["steps_per_epoch"], recipe, data)
+    return Saved(file, state["global_step"], state["steps_per_epoch"], Recipe.from_json(state["recipe"]), state["data"])
 
 
 def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Saved | None) -> None:
@@ -273,7 +271,28 @@ def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Save
     write(run.images_file, json.dumps(images, indent=2) + "\n")
 
 
-def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
+def save_encoder(run: Run, module: Pretraining) -> None:
+    """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
+    recipe, framework = module.recipe, module.framework
+    metadata = {
+        "format": "pt",
+        "backbone": recipe.backbone,
+        "stem": recipe.stem,
+        "size": str(recipe.crops.global_size),
+        "mean": json.dumps(module.mean),
+        "std": json.dumps(module.std),
+        "recipe": recipe.to_json(),
+        "step": str(module.global_step),
+    }
+    heads = named_heads(module.state_dict(), module.kept)
+    # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
+    files = {run.heads_file: heads, run.backbone_file: framework.final_encoder.backbone.state_dict()}
+    write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
+
+
+def announce(
+    module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say = lambda sentence: None
+) -> None:
     """Three lines before the progress bar: data and device; method; what is used as labels."""
     recipe, crops, total = module.recipe, module.recipe.crops, processes_for(module.recipe).total
     where = "the CPU" if device.type == "cpu" else hardware(device)  # threads are chosen later
@@ -328,9 +347,7 @@ def run_record(module: Pretraining, device: torch.device, sessions: Sessions) ->
         "epochs": recipe.epochs,
         "epochs_first_planned": sessions.all[0]["epochs"],  # with more, the rate would have fallen more slowly
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
-        "seconds": sessions.seconds(),
-        "sessions": sessions.number(),
-        "sessions_killed": sessions.killed(),
+        **sessions.record(),
         "checkpoints": sum(session["checkpoints"] for session in sessions.all),
         "peak_gpu_memory_gb": peak_gb,
     }

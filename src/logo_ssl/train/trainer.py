@@ -34,7 +34,6 @@ from ..system.hardware import best_device, seconds_by_threads
 from ..system.launch import Processes, is_first, is_restarted, started
 from ..system.signals import Stopped, StopSignals
 from ..system.terminal import complain
-from ..types import ImageBatch
 from .checkpoint import Checkpoints, Writer, interruptible
 from .compile import Replay, compile_in_all_processes, first_line, has_compiler, without_trace
 from .loggers import JsonlLogger, ProgressDisplay, Sessions, Steps, other_logger
@@ -111,7 +110,7 @@ def build_trainer(
         OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
         *others,
-        Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop, sessions),
+        Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop),
     ]
     with quiet():
         try:
@@ -175,7 +174,13 @@ class Threads(L.Callback):
         if self._may_choose(trainer, pl_module):
             slow = self.usual and median(self.latest) > SLOW * self.usual
             if not self.chosen or (slow and not pl_module.compiled):
-                self._choose(pl_module, batch)
+                with without_trace(pl_module.framework, pl_module.device):
+                    seconds = seconds_by_threads(lambda: pl_module.trial(batch).backward(), self.most)
+                self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
+                self.latest.clear()
+                torch.set_num_threads(self.chosen)
+                timed = ", ".join(f"{n}: {each:.2f} s" for n, each in seconds.items())
+                self.detail(f"Threads: {self.chosen} (seconds of forward and backward with {timed}).")
         self.began = time.perf_counter()
 
     def on_train_batch_end(
@@ -191,15 +196,6 @@ class Threads(L.Callback):
         one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1 and self.most > 1
         return one_process_on_cpu and not module.recipe.deterministic and "OMP_NUM_THREADS" not in os.environ
 
-    def _choose(self, module: Pretraining, batch: ImageBatch) -> None:
-        with without_trace(module.framework, module.device):
-            seconds = seconds_by_threads(lambda: module.trial(batch).backward(), self.most)
-        self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
-        self.latest.clear()
-        torch.set_num_threads(self.chosen)
-        timed = ", ".join(f"{n}: {each:.2f} s" for n, each in seconds.items())
-        self.detail(f"Threads: {self.chosen} (seconds of forward and backward with {timed}).")
-
 
 class Acceleration(L.Callback):
     """Compiles networks and crops before the first step, and records the step on CUDA, if the recipe allows it."""
@@ -212,25 +208,20 @@ class Acceleration(L.Callback):
     ) -> None:
         """Compile, once; without a compiler the step stays as it is."""
         assert isinstance(pl_module, Pretraining)
-        if not self.tried:
-            self.tried = True
-            self._compile(trainer, pl_module, batch)
-            if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
-                parts = (pl_module.framework, pl_module.strategy)
-                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
-
-    def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
-        wanted = module.recipe.compile
-        if wanted == "off" or (wanted == "auto" and not has_compiler(module.device)):
+        wanted = pl_module.recipe.compile
+        if self.tried or wanted == "off" or (wanted == "auto" and not has_compiler(pl_module.device)):
             return
-
+        self.tried = True
         self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
         with interruptible(trainer):  # for the compiler's processes, which a signal may end
-            trial = partial(module.trial, batch, compiled=True)
-            failure = compile_in_all_processes(module.framework, trial, module.device)
-        module.compiled = failure is None
+            trial = partial(pl_module.trial, batch, compiled=True)
+            failure = compile_in_all_processes(pl_module.framework, trial, pl_module.device)
+        pl_module.compiled = failure is None
         if failure:
-            module.say(f"Compiling is off, and training slower: {failure}")
+            pl_module.say(f"Compiling is off, and training slower: {failure}")
+        elif pl_module.device.type == "cuda" and trainer.world_size == 1:
+            parts = (pl_module.framework, pl_module.strategy)
+            pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
 
 
 @contextmanager
