@@ -26,11 +26,11 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from ..system.text import printable
+from ..system.text import distinct_names, printable
 from ..train.monitors import collapse_alarm, diagnose, directions
 from .affinity import comparisons_for_page
 from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
-from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
+from .summary import Collected, Missing, RunSummary, Stamps, stamps
 
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at newer checkpoints of a run: they take from its time
@@ -79,8 +79,8 @@ class RunCollector:
             raise refused[0]
         for error in refused:
             self._say_once(f"Left out: {error}")
-        named = zip(recipes.items(), names_of(list(recipes)), strict=True)
-        return [self._summary(run, recipe, name, quickly) for (run, recipe), name in named]
+        names = distinct_names(str(run.path.absolute()) for run in recipes)
+        return [self._summary(run, recipe, names[str(run.path.absolute())], quickly) for run, recipe in recipes.items()]
 
     def _summary(self, run: Run, recipe: Recipe, name: str, quickly: bool) -> RunSummary:
         metrics, settings = list(run.metrics()), flat(recipe)

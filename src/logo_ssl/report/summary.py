@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from ..files import read_json
 from ..run import LOCK, Run, runs_below
-from ..system.text import printable
 from .gallery import Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page
@@ -35,15 +34,6 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], int]:
     order = sorted(found.values(), key=lambda run: (run.path in paths, run.recipe_file.stat().st_mtime_ns))
     newest = order[-MOST_RUNS:]
     return [run for run in found.values() if run in newest], len(order) - len(newest)
-
-
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The folders' names, with as much of the path before them as tells the runs apart."""
-    parts, depth = [run.path.absolute().parts for run in runs], 1
-    while len({part[-depth:] for part in parts}) < len(set(parts)):
-        depth += 1
-    names = [printable("/".join(part[-depth:])) for part in parts]
-    return [name if names.index(name) == i else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
 class Missing(NamedTuple):

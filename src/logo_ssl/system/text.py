@@ -1,7 +1,9 @@
 """Numbers, lists, times and names of any bytes as text."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from pathlib import PurePath
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tab and newline: letters that a terminal obeys."""
@@ -38,6 +40,17 @@ def printable(name: str) -> str:
 def on_one_line(name: str) -> str:
     """The name as a list shows it: tabs and ends of lines are written as escapes, too."""
     return printable(name).translate(ESCAPED)
+
+
+def distinct_names(paths: Iterable[str]) -> dict[str, str]:
+    """The last part of each path, with as many folders before it as tell it from the others, on one line."""
+    parts = {path: PurePath(path).parts for path in paths}
+    ends = Counter(part[-n:] for part in parts.values() for n in range(1, len(part) + 1))
+    names = dict[str, str]()
+    for path, part in parts.items():
+        n = next((n for n in range(1, len(part)) if ends[part[-n:]] == 1), len(part))
+        names[path] = on_one_line(str(PurePath(*part[-n:])))
+    return names
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
