@@ -28,7 +28,7 @@ from logo_ssl.report.gallery import (
     projections,
     thumbnail,
 )
-from logo_ssl.report.html import TEMPLATES, page
+from logo_ssl.report.page import TEMPLATES, page
 from logo_ssl.train import build
 from logo_ssl.weights import digest
 

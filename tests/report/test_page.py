@@ -11,8 +11,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector, signs_of_collapse
 from logo_ssl.report.commands import Report
-from logo_ssl.report.html import page
-from logo_ssl.report.sections import MOST_POINTS, plots
+from logo_ssl.report.page import MOST_POINTS, page, plots
 from logo_ssl.run import Run
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"

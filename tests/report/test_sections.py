@@ -6,7 +6,7 @@ import pytest
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
-from logo_ssl.report.sections import cards, evaluations, not_shown, remarks
+from logo_ssl.report.page import cards, evaluations, not_shown, remarks
 from logo_ssl.report.summary import Collected, Missing
 from logo_ssl.run import Run
 

@@ -9,7 +9,7 @@ from filelock import FileLock
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.sections import state
+from logo_ssl.report.page import state
 from logo_ssl.report.summary import find_runs
 from logo_ssl.run import LOCK, Run
 

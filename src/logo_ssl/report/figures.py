@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator
 from ..files import write
 from ..run import Run
 from .gallery import COLOURS, MEASURES, Comparison, Group, HeatMap, Pixels
-from .sections import plots
+from .page import plots
 from .summary import RunSummary
 
 ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of Okabe and Ito's, for figures that are never dark

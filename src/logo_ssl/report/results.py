@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import mean, stdev
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..run import is_number, standard_error
@@ -64,14 +64,10 @@ def figures(run: RunSummary) -> list[Figure]:
     return list(found.values())
 
 
-def labels(found: Iterable[Figure]) -> dict[Kind, str]:
+def labels(kinds: Collection[Kind]) -> dict[Kind, str]:
     """What to call each kind among those shown, without its name; of those called alike, also the file."""
-    kinds = list(dict.fromkeys(figure.kind for figure in found))
-    called = [", ".join(details) for _, details, _ in kinds]
-    return {
-        kind: f"{words} ({kind[2]})" if sum(kind[:2] == other[:2] for other in kinds) > 1 else words
-        for kind, words in zip(kinds, called, strict=True)
-    }
+    often = Counter(kind[:2] for kind in kinds)
+    return {kind: ", ".join(kind[1]) + (f" ({kind[2]})" if often[kind[:2]] > 1 else "") for kind in kinds}
 
 
 def _while_training(run: RunSummary) -> Iterator[Figure]:
@@ -211,21 +207,3 @@ def grouped(runs: Sequence[RunSummary]) -> list[Group]:
     members = [sorted(of_seed.values(), key=runs.index) for of_seed in found.values()]
     members.sort(key=lambda of_group: runs.index(of_group[0]))
     return [Group(f"{chr(ord('A') + i % 26)}{i // 26 or ''}", each) for i, each in enumerate(members)]
-
-
-def compared(groups: Sequence[Group]) -> list[tuple[Figure, dict[str, list[float]]]]:
-    """Each figure that two groups have at least, with its values by group; of a single group, all its figures."""
-    kinds: dict[Kind, Figure] = {}
-    values: dict[Kind, dict[str, list[float]]] = {}
-    for group in groups:
-        for figure in (figure for run in group.runs for figure in figures(run)):
-            kinds.setdefault(figure.kind, figure)
-            values.setdefault(figure.kind, {}).setdefault(group.letter, []).append(figure.value)
-    return [(kinds[kind], of_group) for kind, of_group in values.items() if len(of_group) >= min(2, len(groups))]
-
-
-def spread(figure: Figure, values: Sequence[float], n_runs: int) -> str:
-    """Mean, standard deviation and number of runs; of how many, if some lack the figure."""
-    n = len(values)
-    deviation = f" ± {figure.written(stdev(values))}" if n > 1 else ""
-    return f"{figure.written(mean(values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})" if n else ""
