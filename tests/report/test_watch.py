@@ -135,6 +135,7 @@ def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_
     assert not keeper.look()
     assert len(collects) == 1
     assert f'<body data-version="{keeper.latest.version}">'.encode() in keeper.latest.page
+    run.provenance_file.write_text('{"commit": "abc123"}')
     run.backbone_file.write_bytes(run.backbone_file.read_bytes() + b"x")
     assert keeper.look()
     assert len(collects) == 2

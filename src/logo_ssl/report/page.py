@@ -174,7 +174,7 @@ def remarks(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
 
 def facts(run: RunSummary) -> list[str]:
     """What a run is, in a line: method, images, epochs, time, hardware."""
-    settings, made, images = run.settings, run.provenance, run.run.images()
+    settings, made, images = run.settings, run.provenance, run.images
     count = f" ({images['train_images']:,} images)" if images else ""
     found = [f"{settings['framework.kind']} with {settings['strategy.kind']}", settings["backbone"], run.data + count]
     if "seconds" in made:

@@ -10,7 +10,6 @@ from ..run import is_number, standard_error
 from .gallery import MEASURES
 from .summary import RunSummary
 
-TRAINED = "trained encoder"
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation", "chance", "commonest")
 """Names of results that are percentages; so are AP, AP50 and the like."""
 TOP_1 = ("top1", "top-1")
@@ -88,11 +87,13 @@ def _while_training(run: RunSummary) -> Iterator[Figure]:
 def _evaluated(run: RunSummary) -> Iterator[Figure]:
     """Of each row of each evaluation of the present weights: top-1, a figure of transfer, AP, or AUC."""
     for name, record in run.evaluations.items():
-        evaluation, found, last = record["evaluation"], rows(record), [f"on {record.get('data')}"]
+        if name in run.older:
+            continue
+        evaluation, last = record["evaluation"], [f"on {record.get('data')}"]
         last += [f"unfinished, {record['unfinished']}"] if "unfinished" in record else []
         about = Figure("kNN" if evaluation == "knn" else evaluation, 0.0, how=name)
-        for row in found if name not in run.older else ():
-            if row.get("features", TRAINED) != TRAINED or row.get("metric") == "average precision":
+        for row in rows(record):
+            if row.get("metric") == "average precision":
                 continue
             options = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
             options += [str(row[key]) for key in ("of", "measure", "metric", "task") if key in row]
@@ -112,29 +113,18 @@ def _evaluated(run: RunSummary) -> Iterator[Figure]:
                         value=value,
                         details=(*options, *([key] if key.startswith("AP") else []), *last),
                         n_images=record.get("test_images") if key in TOP_1 else None,
-                        baselines=(*_others(row, key, found), *_baselines(record, row, key), *_guesses(record | row)),
+                        baselines=tuple(_baselines(record, row, key)),
                         note=_choice(record),
                     )
 
 
-def _others(row: Mapping[str, Any], key: str, found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Other features that were measured as those of a row."""
-    for other in found:
-        alike = all(other.get(option) == row.get(option) for option in ("k", "tau", "fraction"))
-        if other.get("features", TRAINED) != TRAINED and alike and is_number(other.get(key)):
-            yield other["features"], other[key]
-
-
-def _baselines(record: Mapping[str, Any], row: Mapping[str, Any], key: str) -> Iterator[tuple[str, float]]:
-    """What the untrained network and pixels reached by the same protocol."""
+def _baselines(record: dict[str, Any], row: dict[str, Any], key: str) -> Iterator[tuple[str, float]]:
+    """What untrained network and pixels reached by the same protocol; chance, and the commonest class if better."""
     for name, other in record.get("baselines", {}).items():
         for alike in rows(other):
             if key in alike and all(alike.get(option) == row.get(option) for option in ("k", "tau", "fraction")):
                 yield name, alike[key]
-
-
-def _guesses(about: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """What needs no features: chance, and always the commonest class if that is right more often."""
+    about = record | row
     if "chance" in about:
         yield "chance", about["chance"]
     if about.get("commonest", 0) > about.get("chance", 0):
@@ -201,7 +191,7 @@ def grouped(runs: Sequence[RunSummary]) -> list[Group]:
     for run in sorted(runs, key=lambda run: not run.provenance):  # of two with one seed the finished one counts
         idle = {*NAMING, *run.without_effect}
         kept = {field: value for field, value in run.settings.items() if field not in idle}
-        kept["data"] = run.images or run.settings["data"]
+        kept["data"] = run.images.get("fingerprint", {}).get("train", run.settings["data"])
         key = json.dumps(kept, sort_keys=True, default=str)
         found.setdefault(key, {}).setdefault(run.settings["seed"], run)
     members = [sorted(of_seed.values(), key=runs.index) for of_seed in found.values()]

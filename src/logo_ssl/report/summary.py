@@ -107,11 +107,8 @@ class RunSummary:
 
     @cached_property
     def epochs_per_step(self) -> float:
-        """By the number of images, the rest of which after the last batch is left out; else by the end of the log."""
-        if images := self.run.images().get("train_images"):
-            return 1 / max(1, images // self.settings["batch_size"])
-        shares = [(line["epoch"] + 1) / line["step"] for line in self.metrics if "epoch" in line and line["step"]]
-        return shares[-1] if shares else 1.0
+        """By the number of images, the rest of which after the last batch is left out."""
+        return 1 / max(1, self.images.get("train_images", 0) // self.settings["batch_size"])
 
     @cached_property
     def progress(self) -> Progress:
@@ -122,7 +119,7 @@ class RunSummary:
         if not is_held(self.run):
             return Progress("stopped", done)
         speeds = [line["images_per_s"] for line in self.metrics if "images_per_s" in line][-RECENT:]
-        images = self.run.images().get("train_images")
+        images = self.images.get("train_images")
         left = (self.epochs - done) * images / median(speeds) if speeds and images and median(speeds) else None
         return Progress("running", done, left)
 
@@ -133,9 +130,9 @@ class RunSummary:
         return {file.stem: {"evaluation": file.stem} | record for file in files if (record := read_json(file))}
 
     @cached_property
-    def images(self) -> str | None:
-        """The fingerprint of what it learned from, if it is known."""
-        return self.run.images().get("fingerprint", {}).get("train")
+    def images(self) -> dict[str, Any]:
+        """How many images it learned from, and their fingerprint."""
+        return self.run.images()
 
     @cached_property
     def older(self) -> dict[str, str]:
@@ -167,12 +164,10 @@ class RunSummary:
     @cached_property
     def bad_images(self) -> list[tuple[str, str]]:
         """The images that could not be read, and why."""
-        try:
-            with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
-                rows = [row for row in csv.reader(file) if row]
-        except OSError:
+        if not self.run.bad_images_file.is_file():
             return []
-        return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
+        with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
+            return [(row[0], row[1]) for row in csv.reader(file) if len(row) == 2 and row != ["image", "reason"]]
 
 
 def is_held(run: Run) -> bool:
@@ -190,11 +185,5 @@ def is_held(run: Run) -> bool:
 
 def stamps(*files: Path) -> Stamps:
     """What changes, without reading them, if files are written anew."""
-    found = []
-    for file in files:
-        try:
-            seen = file.stat()
-            found.append((str(file), seen.st_mtime_ns, seen.st_size))
-        except OSError:
-            found.append((str(file), 0, -1))
-    return tuple(found)
+    there = [(str(file), file.stat()) for file in files if file.exists()]
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in there)
