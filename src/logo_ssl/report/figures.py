@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -67,26 +66,17 @@ def _draw_plot(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> 
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         marker = "o" if len(trace["x"]) <= FEW else None
-        style = {"color": trace["color"], "linestyle": _line(trace["dash"]), "marker": marker}
+        dashes = [float(length) / 2 for length in trace["dash"].split() if length != "none"]
+        style = {"color": trace["color"], "linestyle": (0, dashes) if dashes else "-", "marker": marker}
         axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
     title = plot["title"] if len(plot["title"]) <= LETTERS else plot["title"].replace(", ", ",\n", 1)
     axes.set(xlabel="epoch", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(runs) > 1:
-        _name(axes.legend(frameon=False, fontsize=8))
+        for text in axes.legend(frameon=False, fontsize=8).get_texts():
+            text.set_parse_math(False)  # a name with dollars is not a formula
     _plain(axes)
     return save_figure(figure, file)
-
-
-def _line(dashes: str) -> Any:
-    """The dashes of an SVG as matplotlib takes them."""
-    return "-" if dashes == "none" else (0, [float(length) / 2 for length in dashes.split()])
-
-
-def _name(legend: Legend) -> None:
-    """Names are text: dollars in them are no formulas."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)
 
 
 def _plain(axes: Axes) -> None:
@@ -142,7 +132,7 @@ def draw_knn_curves(curves: Sequence[Curve], file: Path) -> list[Path]:
     return save_figure(figure, file)
 
 
-def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str = "") -> list[Path]:
+def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str) -> list[Path]:
     """The paper's Figure 3, a row for each reference: a bar for each crop and measure, crops on the axis."""
     rows = len(comparisons)
     figure = plt.figure(figsize=(15, 3.9 * rows + 0.8), layout="constrained")
@@ -156,8 +146,7 @@ def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str 
         _draw_bars(bars, comparison.groups)
     handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec="white", lw=0) for c, h in STYLES.values()]
     figure.legend(handles, list(MEASURES.values()), loc="outside upper right", ncols=2, frameon=False)
-    if note:
-        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 
@@ -218,7 +207,7 @@ def _draw_thumbnail(axes: Axes, image: Pixels, at: tuple[float, float], align: t
     axes.add_artist(AnnotationBbox(box, at, frameon=False, pad=0, box_alignment=align, annotation_clip=False))
 
 
-def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> list[Path]:
+def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str) -> list[Path]:
     """Where images are alike to a reference crop, three rows for each: the images, learned affinity, cosine."""
     columns = 1 + max(len(each.images) for each in maps)
     size = (2.5 * columns + 0.6, 7.6 * len(maps) + 0.5)
@@ -246,8 +235,7 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> li
     if heat is not None:
         bar = figure.colorbar(heat, ax=axes, shrink=0.5, aspect=30, pad=0.01)
         bar.set_label("normalised similarity of the windows over a pixel")
-    if note:
-        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 

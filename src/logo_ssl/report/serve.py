@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from ..run import Run
 from ..system.text import printable
 from .page import page
 from .summary import RunSummary, find_runs, is_held, stamps
 
 EVERYWHERE = "0.0.0.0"
+PARTS = ("*.*", "evaluation/*.json", "figures/*.png")
+"""Files of a run that the page is made of."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -101,17 +101,16 @@ def serving(server: Server) -> Iterator[str]:
         server.server_close()
 
 
-@dataclass
 class PageRenewer:
     """Keeps the newest page of the runs at some paths; it is made anew only if one of their files has changed."""
 
-    paths: Sequence[Path]
-    collect: Callable[..., Sequence[RunSummary]]
-    """`RunCollector.collect`."""
-    say: Callable[[str], None] = lambda sentence: None
-    latest: Served = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        collect: Callable[..., Sequence[RunSummary]],
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.paths, self.collect, self.say = paths, collect, say
         self.seen: object = None
         self.latest = self._page([])
 
@@ -119,13 +118,12 @@ class PageRenewer:
         """Make the page anew if anything changed; whether it did. What goes wrong is said here and on the page."""
         try:
             runs, _ = find_runs(self.paths)
-            seen = stamps(*(file for run in runs for file in _files(run))), [is_held(run) for run in runs]
+            files = [file for run in runs for pattern in PARTS for file in sorted(run.path.glob(pattern))]
+            seen = stamps(*files), [is_held(run) for run in runs]
             if seen == self.seen:
                 return False
-            self.seen = seen
+            self.seen = None if quickly else seen  # after a quick look the next one makes what takes long
             self.latest = self._page(self.collect(runs, quickly=quickly))
-            if quickly:
-                self.seen = None  # the next look makes what takes long
             return True
         except (UserError, OSError) as error:  # perhaps a file is half written: the next look tries again
             self.seen, reason = None, str(error)
@@ -141,8 +139,3 @@ class PageRenewer:
         text = page(runs, version="")
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         return Served(version, text.replace('data-version=""', f'data-version="{version}"', 1).encode())
-
-
-def _files(run: Run) -> list[Path]:
-    """Everything that the page is made of."""
-    return sorted(file for files in ("*.*", "evaluation/*.json", "figures/*.png") for file in run.path.glob(files))
