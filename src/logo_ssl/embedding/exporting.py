@@ -264,12 +264,15 @@ def _loading(folder: str | Path) -> str:
 @torch.no_grad()
 def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
     """A graph from `images` [B C S S], normalised, to `features` [B F]; refused if onnxruntime computes others."""
-    _need("onnxscript")
-    runtime = _need("onnxruntime")
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 (torch's exporter needs it)
+    except ImportError as error:
+        raise UserError(f"ONNX needs {error.name}: pip install 'logo-ssl[onnx]'.") from error
     network = with_plain_batch_norm(deepcopy(encoder.backbone).cpu()).eval()
     shape = (encoder.channels, encoder.size, encoder.size)
     content = _graph(encoder, network, torch.zeros(TRACED, *shape))
-    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     for n_images in TRIED:
         images = torch.randn(n_images, *shape, generator=torch.Generator().manual_seed(SEED))
         expected, (found,) = network(images).numpy(), session.run(None, {"images": images.numpy()})
@@ -285,13 +288,6 @@ def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
         'encoder = lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])',
     ]
     return snippet(encoder, ["import onnxruntime"], lines)
-
-
-def _need(name: str) -> Any:
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise UserError(f"ONNX needs {name}: pip install 'logo-ssl[onnx]'.") from error
 
 
 def _graph(encoder: FrozenEncoder, network: nn.Module, images: Tensor) -> bytes:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ..data import ImageSet, load_data, locate
@@ -115,7 +116,7 @@ WIDTH = LEFT + COLUMNS * (SIDE + GAP) - GAP + MARGIN
 PAPER, INK, SOFT, LINES, EMPTY, BLUE = "#ffffff", "#1c2024", "#667080", "#e6e8ec", "#f0f1f4", "#2563eb"
 NUMBERED = re.compile(r"(train|val|test)\[(\d+)\]")
 """What an image without a file is called."""
-FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"  # which matplotlib brings along
 LETTERS = 13  # pixels
 
 
@@ -136,18 +137,11 @@ class Tile(NamedTuple):
     picture: Image.Image | None
 
 
-class Block(NamedTuple):
-    """A query and its neighbours."""
-
-    query: Tile
-    neighbours: list[Tile]
-
-
-def blocks_of(found: Found) -> list[Block]:
+def tiles_of(found: Found) -> list[tuple[Tile, list[Tile]]]:
     """Each query with its neighbours; images of one name are told apart by their folders."""
     names = distinct_names(path for query, row in found.rows for path in (query, *(each.path for each in row)))
     return [
-        Block(
+        (
             Tile(query, names[query], "Query", "", _picture(query, None)),
             [
                 Tile(path, names[path], f"{cosine:.3f}", label or "", _picture(path, found.data))
@@ -174,7 +168,7 @@ def _load(data: str) -> ImageSet:
 
 def as_png(found: Found) -> bytes:
     """Blocks one below the other, each with its query to the left of its rows."""
-    blocks = blocks_of(found)
+    blocks = tiles_of(found)
     heights = [max(QUERY + TEXT, -(-len(tiles) // COLUMNS) * (SIDE + TEXT)) for _, tiles in blocks]
     page, y = Image.new("RGB", (WIDTH, MARGIN + sum(height + MARGIN for height in heights)), PAPER), MARGIN
     draw = ImageDraw.Draw(page)
@@ -196,10 +190,10 @@ def _draw(page: Image.Image, tile: Tile, corner: tuple[int, int], side: int, ink
     (x, y), draw = corner, ImageDraw.Draw(page)
     draw.rectangle((x, y, x + side - 1, y + side - 1), EMPTY)
     if tile.picture is None:
-        draw.text((x + side // 2, y + side // 2), "no image", SOFT, _font(FONTS / "DejaVuSans.ttf"), anchor="mm")
+        draw.text((x + side // 2, y + side // 2), "no image", SOFT, _font("DejaVuSans"), anchor="mm")
     else:
         page.paste(ImageOps.pad(tile.picture, (side, side), Image.Resampling.LANCZOS, EMPTY), corner)
-    bold = _font(FONTS / "DejaVuSans-Bold.ttf")
+    bold = _font("DejaVuSans-Bold")
     draw.text((x, y + side + 8), tile.head, ink, bold)
     indent = int(bold.getlength(f"{tile.head}  "))
     _write(draw, (x + indent, y + side + 8), tile.label, side - indent)
@@ -208,7 +202,7 @@ def _draw(page: Image.Image, tile: Tile, corner: tuple[int, int], side: int, ink
 
 def _write(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str, width: int) -> None:
     """One line, without its middle if it is too long."""
-    text, font = drawable(on_one_line(text))
+    text, font = drawable(on_one_line(text)), _font("DejaVuSans")
     shown, kept = text, len(text)
     while shown and font.getlength(shown) > width:
         kept -= 1
@@ -216,39 +210,20 @@ def _write(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str, width:
     draw.text(corner, shown, SOFT, font)
 
 
-@cache
-def drawable(text: str) -> tuple[str, ImageFont.FreeTypeFont]:
-    """The text and a font that has all its letters; with escapes if no font here has."""
-    usual = FONTS / "DejaVuSans.ttf"  # which matplotlib brings along: Latin, Greek, Cyrillic, Arabic and more
-    for file in (usual, *(() if set(text) <= _letters(usual) else _installed_fonts())):
-        if set(text) <= _letters(file):
-            return text, _font(file)
-    return text.encode("ascii", "backslashreplace").decode(), _font(usual)
+def drawable(text: str) -> str:
+    """The text, with escapes for letters that the font lacks: it has Latin, Greek, Cyrillic, Arabic and more."""
+    letters = _letters()
+    return "".join(each if each in letters else each.encode("ascii", "backslashreplace").decode() for each in text)
 
 
 @cache
-def _font(file: Path) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(file, LETTERS)
+def _letters() -> frozenset[str]:
+    return frozenset(map(chr, FT2Font(str(FONTS / "DejaVuSans.ttf")).get_charmap()))
 
 
 @cache
-def _installed_fonts() -> list[Path]:
-    """Regular ones first."""
-    from matplotlib.font_manager import findSystemFonts  # builds a cache when it is imported
-
-    return sorted(map(Path, findSystemFonts()), key=lambda file: ("Regular" not in file.name, file.name))
-
-
-@cache
-def _letters(file: Path) -> frozenset[str]:
-    """Those of a font; none if it cannot be drawn at this size."""
-    from matplotlib.ft2font import FT2Font  # slow to import: only where it is needed
-
-    try:
-        _font(file)
-        return frozenset(map(chr, FT2Font(str(file)).get_charmap()))
-    except (OSError, RuntimeError):
-        return frozenset()
+def _font(name: str) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(FONTS / f"{name}.ttf", LETTERS)
 
 
 def _address(picture: Image.Image) -> str:
@@ -262,7 +237,7 @@ TEMPLATES.filters["address"] = _address
 
 def as_page(found: Found) -> bytes:
     """A page in one file, with the images in it."""
-    return TEMPLATES.get_template("sheet.html").render(blocks=blocks_of(found)).encode(errors="replace")
+    return TEMPLATES.get_template("sheet.html").render(blocks=tiles_of(found)).encode(errors="replace")
 
 
 def as_table(found: Found) -> bytes:

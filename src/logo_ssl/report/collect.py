@@ -150,10 +150,9 @@ class RunCollector:
             yield
         except (UserError, OSError, torch.OutOfMemoryError) as error:
             full = isinstance(error, torch.OutOfMemoryError)
-            missing.append(
-                Missing(what, "the GPU has too little memory left; use --device cpu." if full else str(error))
-            )
-            self._say_once(f"Not shown: {what}: {missing[-1].why}")
+            why = "the GPU has too little memory left; use --device cpu." if full else str(error)
+            missing.append(Missing(what, why))
+            self._say_once(f"Not shown: {what}: {why}")
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self.said:

@@ -157,8 +157,7 @@ def _draw_reference(above: Axes, below: Axes, comparison: Comparison) -> None:
     below.imshow(comparison.crop)
     below.set_title("reference crop", fontsize=9)
     for axes in (above, below):
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
 
 
 def _frame(axes: Axes, box: Sequence[float], widths: tuple[float, float]) -> None:
@@ -195,8 +194,7 @@ def _draw_bars(axes: Axes, groups: Sequence[Group]) -> None:
             axes.plot(ends, [average, average], color=colour, lw=1.2, ls="-" if not hatch else "--", alpha=0.9)
         for x, crop in zip(place, group.crops, strict=True):
             _draw_thumbnail(axes, crop, (x, 0), (0.5, 1.18), 19)
-    axes.set(xlim=(places[0][0] - 0.7, places[-1][-1] + 0.7), ylim=(0, 1.02), ylabel="normalised similarity")
-    axes.set_xticks([])
+    axes.set(xlim=(places[0][0] - 0.7, places[-1][-1] + 0.7), xticks=[], ylim=(0, 1.02), ylabel="normalised similarity")
     axes.set_xlabel("crops", labelpad=26, fontsize=9)
     _plain(axes)
 
@@ -212,7 +210,6 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str) -> list[Pa
     columns = 1 + max(len(each.images) for each in maps)
     size = (2.5 * columns + 0.6, 7.6 * len(maps) + 0.5)
     figure, axes = plt.subplots(3 * len(maps), columns, figsize=size, layout="constrained", squeeze=False)
-    heat = None
     for each in axes.flat:
         each.set_axis_off()
     for i, each in enumerate(maps):
@@ -227,14 +224,13 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str) -> list[Pa
             grey = shown.image.mean(axis=2)  # colour would mix with the heat's; it is drawn flat for the same reason
             for row, values in zip(rows[1:], (shown.learned, shown.cosine), strict=True):
                 row[k].imshow(grey, cmap="gray", vmin=-128, vmax=384)
-                heat = row[k].imshow(values, cmap="cividis", vmin=0, vmax=1, alpha=VEIL)  # as light as it is warm
+                row[k].imshow(values, cmap="cividis", vmin=0, vmax=1, alpha=VEIL)  # as light as it is warm
             for row in rows:
                 _make_square(row[k], shown.image)
         for row in rows:
             _frame(row[1], each.box, (3, 1.2))
-    if heat is not None:
-        bar = figure.colorbar(heat, ax=axes, shrink=0.5, aspect=30, pad=0.01)
-        bar.set_label("normalised similarity of the windows over a pixel")
+    bar = figure.colorbar(axes[1, 1].images[-1], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+    bar.set_label("normalised similarity of the windows over a pixel")
     figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 

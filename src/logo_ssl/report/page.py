@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..run import other_losses
-from ..system.text import lasting, printable
+from ..system.text import counted, lasting, printable
 from .gallery import COLOURS, MEASURES, atlas, group_look, map_data, thumbnail
 from .results import Figure, Kind, figures, grouped, labels, rows, words, written
 from .summary import RunSummary
@@ -137,11 +137,7 @@ def _card(runs: Sequence[RunSummary], found: Sequence[tuple[int, Figure]], detai
         for name, value in (*each.baselines, *_papers(runs[i], each)):
             label = f"{name} ({runs[i].name})" if differ else name
             baselines.setdefault((name, value), Bar(label, figure.written(value), scale * value))
-    notes = (
-        [f"On {figure.n_images:,} image{'s' * (figure.n_images != 1)}; ± is the standard error."]
-        if figure.n_images
-        else []
-    )
+    notes = [f"On {counted(figure.n_images, 'image')}; ± is the standard error."] if figure.n_images else []
     notes += [f"{runs[i].name}: {each.note}" if several else each.note for i, each in found if each.note]
     return Card(figure.name, details, figure.unit, [*bars, *baselines.values()], notes)
 

@@ -26,10 +26,10 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], int]:
 
     Files are passed over, since a pattern may give them. Raises UserError for a path without runs.
     """
-    below = [(path, [Run(path)] if Run(path).recipe_file.is_file() else list(runs_below(path))) for path in paths]
+    below = {path: list(runs_below(path)) for path in paths}
     found = dict[str, Run]()  # of several paths to one run, the first
-    for path, runs in below:
-        for run in runs or ([] if path.is_file() and any(runs for _, runs in below) else [Run.existing(path)]):
+    for path, runs in below.items():
+        for run in runs or ([] if path.is_file() and any(below.values()) else [Run.existing(path)]):
             found.setdefault(os.path.realpath(run.path), run)
     order = sorted(found.values(), key=lambda run: (run.path in paths, run.recipe_file.stat().st_mtime_ns))
     newest = order[-MOST_RUNS:]

@@ -124,14 +124,13 @@ class Reproduce:
         recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
         places = self._places({recipe.data for recipe in recipes.values()})
         own = {"device": self.device} | ({} if self.epochs is None else {"epochs": self.epochs})
-        changed = {
-            name: recipe.changed(data=places.get(recipe.data, recipe.data), **own) for name, recipe in recipes.items()
-        }
-        changed = with_settings(changed, self.settings)
-        for recipe in changed.values():
+        for name, recipe in recipes.items():
+            recipes[name] = recipe.changed(data=places.get(recipe.data, recipe.data), **own)
+        recipes = with_settings(recipes, self.settings)
+        for recipe in recipes.values():
             check(recipe)
         return [
-            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            table._replace(rows=tuple(row._replace(recipe=recipes[row.recipe.name]) for row in table.rows))
             for table in tables
         ]
 
@@ -227,8 +226,6 @@ class Runner:
         with lock:
             for command in row.commands():
                 name = " ".join(command[:2]) if command[0] == "eval" else command[0]
-                if command[0] == "eval":
-                    row.result_file(row.evaluations[0]).parent.mkdir(exist_ok=True)
                 self.say(f"{row.folder}: logo-ssl {name}")
                 process = self._start(command, row.log)
                 while (code := process.poll()) is None:
