@@ -341,8 +341,6 @@ def export(
 
     A file, or a folder that is not empty, is replaced only with `overwrite`.
     """
-    if to not in FORMATS:
-        raise UserError(f"to={to!r}: choose {', '.join(FORMATS)}.")
     write_encoder, default = FORMATS[to]
     path, suffix = Path(default if out is None else out), Path(default).suffix
     if suffix and path.suffix.lower() != suffix:

@@ -276,8 +276,6 @@ class Search(EncoderOptions):
 
     def run(self) -> None:
         """Search, show the neighbours, and draw them."""
-        if gone := [query for query in self.query if not query.is_file()]:
-            raise UserError(f"query={gone[0]}: this is not a file.")
         if self.out is not None:
             if self.out.suffix.lower() not in SHEETS:
                 raise UserError(f"out={self.out}: must end in {', '.join(SHEETS)}.")

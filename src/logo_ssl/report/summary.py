@@ -140,12 +140,11 @@ class RunSummary:
 
         Of a run that goes on, any checkpoint's may be the present ones; each figure names its own.
         """
-        older = dict[str, str]()
-        for name, record in self.evaluations.items():
-            epochs, unfinished = record.get("epochs", self.epochs), record.get("unfinished")
-            if epochs != self.epochs or (self.provenance and unfinished):
-                older[name] = unfinished or f"epoch {epochs}"
-        return older
+        return {
+            name: record.get("unfinished") or f"epoch {record['epochs']}"
+            for name, record in self.evaluations.items()
+            if record.get("epochs", self.epochs) != self.epochs or (self.provenance and "unfinished" in record)
+        }
 
     def pictures(self) -> Iterator[tuple[str, bytes]]:
         """The pictures of the run, with what they show: its crops, and those that other commands left in its folder."""
