@@ -215,7 +215,7 @@ def test_an_onnx_graph_says_what_it_needs_and_takes_any_batch(run, tmp_path):
 
 
 def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.embedding.exporting.onnx.TOLERANCE", 0.0)
+    monkeypatch.setattr("logo_ssl.embedding.exporting.TOLERANCE", 0.0)
     with pytest.raises(UserError, match="differ"):
         logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx")
     assert not (tmp_path / "x.onnx").exists()

@@ -28,7 +28,7 @@ from logo_ssl.report.gallery import (
     projections,
     thumbnail,
 )
-from logo_ssl.report.html import TEMPLATES, page
+from logo_ssl.report.page import TEMPLATES, page
 from logo_ssl.train import build
 from logo_ssl.weights import digest
 
@@ -161,7 +161,7 @@ def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypa
     monkeypatch.setattr("logo_ssl.report.collect.time.monotonic", lambda: now[0])
     collector = RunCollector(crops=False)
     seen = list[str]()
-    for step, at in ((0, 0.0), (2, 1.0), (4, 2.0), (4, 200.0)):
+    for step, at in ((0, 0.0), (2, 200.0), (4, 201.0), (4, 400.0)):
         now[0] = at
         if step:
             as_checkpoint(run, images, step)

@@ -7,8 +7,8 @@ import pytest
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
+from logo_ssl.report.page import comparison
 from logo_ssl.report.results import grouped
-from logo_ssl.report.sections import comparison
 from logo_ssl.run import Run
 
 COLLECTOR = RunCollector(crops=False, images=0)
@@ -42,7 +42,7 @@ def groups_of(*runs):
 
 def cells(*runs):
     """What each figure has in each group, by its label."""
-    table = comparison(groups_of(*runs))
+    table = comparison(COLLECTOR.collect(runs))
     return {} if table is None else {row[0]: list(row[1:]) for row in table.rows}
 
 

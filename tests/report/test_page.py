@@ -12,8 +12,7 @@ from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector, signs_of_collapse
 from logo_ssl.report.commands import Report
-from logo_ssl.report.html import page
-from logo_ssl.report.sections import MOST_POINTS, plots
+from logo_ssl.report.page import MOST_POINTS, page, plots
 from logo_ssl.run import Run
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
@@ -61,6 +60,8 @@ def make(tmp_path):
         logged.append({"step": lines, "z_std": 0.9, "z_rank": 30.0, "epoch": 5})
         logged.append({"step": lines, "knn": 61.25, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 6})
         run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in logged))
+        batches = {"train_images": lines // 6 * 512, "test_images": 0, "fingerprint": {}}
+        run.images_file.write_text(json.dumps(batches))
         run.provenance_file.write_text(json.dumps({"commit": "abc123", "seconds": 1.0, "versions": {"torch": "2"}}))
         return run
 
@@ -76,11 +77,9 @@ def read(*runs):
 
 
 def evaluate(run):
-    knn = [
-        {"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 43.21},
-        {"features": "trained encoder", "k": 20, "tau": 0.07, "top1": 56.78},
-    ]
-    write(run.evaluation_file("knn"), json.dumps({"protocol": "weighted kNN", "data": "cifar10", "results": knn}))
+    raw, knn = ([{"k": 20, "tau": 0.07, "top1": top1}] for top1 in (43.21, 56.78))
+    record = {"data": "cifar10", "results": knn, "baselines": {"raw pixels": {"results": raw}}}
+    write(run.evaluation_file("knn"), json.dumps({"protocol": "weighted kNN"} | record))
     linear = {"protocol": "MoCo's SGD", "data": "cifar10", "results": {"top-1": 71.11, "top-5": 99.5}}
     write(run.evaluation_file("linear-sgd-cifar10-0"), json.dumps(linear))
     row = {"task": "same image", "metric": "AUC", "references": 9, "chance": 0.5}

@@ -7,7 +7,7 @@ import pytest
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
-from logo_ssl.report.sections import cards, evaluations, not_shown, remarks
+from logo_ssl.report.page import cards, evaluations, not_shown, remarks
 from logo_ssl.report.summary import Collected, Missing
 from logo_ssl.run import Run
 
@@ -56,13 +56,14 @@ def test_a_knn_measured_otherwise_is_not_a_baseline(make, change):
     assert len(numbers(make(knn=[(0, 33.9, {}), (4, 35.7, change)]))[0]) == 1
 
 
-RAW = {"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 20.5}
+RAW = {"raw pixels": {"results": [{"k": 20, "tau": 0.07, "top1": 20.5}]}}
 TRAINED = {"k": 20, "tau": 0.07, "top1": 35.7}
 SHARE = {"mean": 0.776, "low": 0.1, "high": 0.9}
 COSINE = {"mean": 0.7, "low": 0.2, "high": 0.8}
 ROW = {"task": "same image", "metric": "AUC", "chance": 0.5, "learned": SHARE, "cosine": COSINE}
 COMPARED_WITH = [
-    ("knn-scenes-1", [RAW, TRAINED], {"chance": 9.99}, "35.70", {"raw pixels": "20.50", "chance": "9.99"}, ""),
+    ("knn-scenes-1", [TRAINED], {"chance": 9.99, "baselines": RAW}, "35.70",
+     {"raw pixels": "20.50", "chance": "9.99"}, ""),
     ("linear-sgd-x-1", {"top-1": 52.5}, {"lr": 0.3, "rates": [0.1, 0.3]}, "52.50", {}, "lr 0.3: the best of 2"),
     ("linear-lbfgs-x-1", {"top-1": 53.5}, {"l2_weight": 0.3, "validation": {"1": 1, "3": 2}}, "53.50", {},
      "L2 weight 0.3: the best of 2"),

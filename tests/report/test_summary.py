@@ -9,8 +9,8 @@ from filelock import FileLock
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.sections import state
-from logo_ssl.report.summary import find_runs, names_of
+from logo_ssl.report.page import state
+from logo_ssl.report.summary import find_runs
 from logo_ssl.run import LOCK, Run
 
 ROWS = ["cifar10-moco/seed0", "cifar10-moco/seed1", "cifar10-moco-logo/seed0", "cifar10-moco-logo/seed1"]
@@ -54,12 +54,6 @@ def test_a_path_without_a_run_is_a_user_error(out):
     for path in (out / "cifar10-moco" / "seed0.json", out / "nowhere"):
         with pytest.raises(UserError, match=path.name):
             find_runs([path])
-
-
-def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
-    runs = [Run(tmp_path / "a" / "demo"), Run(tmp_path / "b" / "demo"), Run(tmp_path / "b" / "demo")]
-    assert names_of(runs) == ["a/demo", "b/demo", "b/demo (3)"]
-    assert names_of(runs[:1]) == ["demo"]
 
 
 def test_a_run_is_running_while_its_folder_is_held_and_tells_when_it_will_be_done(tmp_path, summarise):

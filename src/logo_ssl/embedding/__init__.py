@@ -2,7 +2,7 @@
 
 from .embeddings import Embeddings, embed
 from .exporting import Exported, export
-from .index import Neighbour, search
 from .module import Transform, load
+from .searching import Neighbour, search
 
 __all__ = ["Embeddings", "Exported", "Neighbour", "Transform", "embed", "export", "load", "search"]

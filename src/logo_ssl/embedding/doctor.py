@@ -82,8 +82,7 @@ class Doctor:
         chosen = chosen.changed(data=self.data, device=self.device)
         pace = time_steps(chosen, load_data(locate(self.data), chosen.crops.global_size))
         console.print(f"Time: {pace}.")
-        next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
-        console.print(f"Next: logo-ssl pretrain {next_words}")
+        console.print(f"Next: logo-ssl {shlex.join(['pretrain', '--data', self.data, '--out', f'runs/{data.name}'])}")
 
 
 def _versions(device: torch.device) -> Iterator[Row]:
@@ -95,35 +94,28 @@ def _versions(device: torch.device) -> Iterator[Row]:
             yield package, version(package)
         except PackageNotFoundError:
             yield package, f"not installed (pip install 'logo-ssl[{extra}]')"
+    yield "platform", told["platform"]
 
 
 def _devices(device: torch.device) -> Iterator[Row]:
-    yield "platform", provenance("")["platform"]
+    on_gpu = device.type == "cuda"
     yield "CPU cores", str(os.cpu_count())
-    yield "free RAM", _gb(available_memory(torch.device("cpu")))
+    yield "free RAM", f"{available_memory(torch.device('cpu')) / 1e9:.1f} GB"
     yield "device", f"{device.type}: {hardware(device)}"
-    if device.type == "cuda":
+    if on_gpu:
         yield "GPUs", str(torch.cuda.device_count())
-        yield "free GPU memory", _gb(available_memory(device))
+        yield "free GPU memory", f"{available_memory(device) / 1e9:.1f} GB"
         yield "bfloat16", "yes" if torch.cuda.is_bf16_supported(including_emulation=False) else "no: trains in float32"
-    yield "torch.compile", _compiles(device)
-    yield "JPEG on the GPU (nvJPEG)", "yes" if device.type == "cuda" and nvjpeg.works(device) else "no: workers decode"
+    slower = "no Triton: trains slower" if on_gpu else "not used by default on this device"
+    yield "torch.compile", "yes, used by default" if has_compiler(device) else slower
+    yield "JPEG on the GPU (nvJPEG)", "yes" if on_gpu and nvjpeg.works(device) else "no: workers decode"
     yield "workers that memory serves", str(fitting_workers(-1, PIXELS))
     yield "named data sets", str(data_root())
     yield "cached features", str(cache_folder())
 
 
-def _compiles(device: torch.device) -> str:
-    if has_compiler(device):
-        return "yes, used by default"
-    return "not used by default on this device" if device.type != "cuda" else "no Triton: trains slower"
-
-
 def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
-    """Images a second from where they lie to the device, decoded anew each time if they are files.
-
-    Beside that, which of them are bad, and how many different ones were seen.
-    """
+    """Images a second from where they are to the device, files decoded anew each time; the bad ones; how many seen."""
     images, n = data.train.images, len(data.train)
     config = LoadingConfig(placement="disk" if isinstance(images, Photos) else "auto")
     bad = BadImages(n, 1.0)
@@ -140,7 +132,3 @@ def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
     different = min(n, seen)  # each comes once before any comes again
     unreadable = f"; {len(bad):,} of {different:,} cannot be read" if len(bad) else ""
     return f"{speed:,.0f} images/s ({seen:,} images seen{unreadable}), {where}.", bad, different
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"

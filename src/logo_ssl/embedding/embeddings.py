@@ -49,25 +49,18 @@ class Images(NamedTuple):
     source: str | None = None
     """The name or path that `data` was, if it was one."""
 
-    def name(self, row: int) -> str:
-        """The path of an image; its number where it has none."""
-        images = self.split.images
-        return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
-
-    def labels(self, rows: Tensor) -> list[str | None]:
-        """The class of each image, if it has one."""
-        numbers = [-1] * len(rows) if self.split.labels is None else self.split.labels[rows].tolist()
-        return [
-            None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
-            for number in numbers
-        ]
+    def rows(self) -> list[Tensor]:
+        """The rows of each part."""
+        return list(torch.arange(len(self.split)).split(PART))
 
     def part_of(self, rows: Tensor, features: Tensor) -> Part:
-        """The rows of a table, without those of images that could not be read."""
-        good = ~features[:, 0].isnan()
-        kept = rows[good]
-        names = [self.name(row) for row in kept.tolist()]
-        return Part(names, self.labels(kept), [self.part] * len(names), features[good].numpy())
+        """The rows of a table, without those of images that could not be read; an image without a path has a number."""
+        good, images, classes = ~features[:, 0].isnan(), self.split.images, dict(enumerate(self.classes))
+        kept = rows[good].tolist()
+        names = [images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]" for row in kept]
+        numbers = [-1] * len(kept) if self.split.labels is None else self.split.labels[kept].tolist()
+        labels = [classes.get(number, str(number)) if number >= 0 else None for number in numbers]
+        return Part(names, labels, [self.part] * len(names), features[good].numpy())
 
 
 def images_of(
@@ -150,21 +143,15 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         known.backbone.to(home)
 
 
-def _parts(images: Images) -> list[Tensor]:
-    """The rows of each part."""
-    return list(torch.arange(len(images.split)).split(PART))
-
-
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
     bad, parts = BadImages(sum(len(images.split) for images in chosen), how.max_bad), list[Part]()
     for images in chosen:
-        rows = _parts(images)
+        rows = images.rows()
         made = compute(encoder, images.split, rows, how, f"{images.part} images", bad)
         parts += [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
-    paths, labels, splits = (
-        list(chain.from_iterable(columns)) for columns in zip(*(part[:3] for part in parts), strict=True)
-    )
-    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(bad.names), splits)
+    *texts, vectors = zip(*parts, strict=True)
+    paths, labels, splits = (list(chain.from_iterable(text)) for text in texts)
+    return Embeddings(paths, labels, np.concatenate(vectors), sorted(bad.names), splits)
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:
@@ -178,7 +165,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     bad = BadImages(n, how.max_bad, bad_file)
     try:
         for key, images in zip(keys, chosen, strict=True):
-            missing = [rows for rows in _parts(images) if store.load(f"{key}-{rows[0]}", len(rows)) is None]
+            missing = [rows for rows in images.rows() if store.load(f"{key}-{rows[0]}", len(rows)) is None]
             if done := len(images.split) - sum(map(len, missing)):
                 how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
             with closing(compute(encoder, images.split, missing, how, f"{images.part} images", bad)) as computed:
@@ -190,7 +177,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
 
     def kept() -> Iterator[Part]:
         for key, images in zip(keys, chosen, strict=True):
-            for rows in _parts(images):
+            for rows in images.rows():
                 features = store.load(f"{key}-{rows[0]}", len(rows))
                 if features is None:
                     raise UserError(f"{store.folder} was changed by another process; run the same command again.")
@@ -237,7 +224,6 @@ class Embed(EncoderOptions):
 
     def run(self) -> None:
         """Embed, and say where the features are."""
-        check_table(self.out, self.overwrite)  # before the encoder is loaded
         encoder, console = self.open()
         names = ("out", "split", "batch_size", "device", "workers", "decoder", "max_bad", "overwrite")
         options = {name: getattr(self, name) for name in names}

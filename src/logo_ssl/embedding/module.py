@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +75,8 @@ def load(
     options = {"backbone": backbone, "stem": stem, "key": key, "size": size, "mean": mean, "std": std}
     found = load_encoder(os.fspath(source), **options)
     if found.unfinished is not None:
-        _warn_once(found.says[0])
+        warnings.warn(found.says[0], stacklevel=2)
     return plain(found)
-
-
-@cache
-def _warn_once(sentence: str) -> None:
-    """Not in every fold of a cross-validation: scikit-learn forgets what was warned of."""
-    warnings.warn(sentence, stacklevel=3)
 
 
 def plain(found: FrozenEncoder) -> nn.Module:

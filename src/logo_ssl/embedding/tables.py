@@ -175,6 +175,6 @@ FORMATS = {
 
 
 def _format(path: Path) -> Format:
-    if path.suffix.lower() not in FORMATS:
-        raise UserError(f"out={path}: features are written to {', '.join(FORMATS)}.")
-    return FORMATS[path.suffix.lower()]
+    if found := FORMATS.get(path.suffix.lower()):
+        return found
+    raise UserError(f"out={path}: features are written to {', '.join(FORMATS)}.")

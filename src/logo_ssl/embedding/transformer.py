@@ -65,21 +65,21 @@ class LoGoFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             with tempfile.TemporaryDirectory() as folder:
                 gone = load_encoder(str(self._pretrained(images, Path(folder) / "run")), size=self.size)
             self.encoder_ = plain(replace(gone, run=None))
-        self._n_features_out = embed(self.encoder_, images[:1], **self._how(), max_bad=1.0).vectors.shape[1]
+        self._n_features_out = embed(self.encoder_, images[:1], **self._how()).vectors.shape[1]
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Features [N F]; an image that cannot be read is an error, since every row must have one."""
         check_is_fitted(self)
-        found = embed(self.encoder_, _checked(X), **self._how(), max_bad=1.0)
+        found = embed(self.encoder_, _checked(X), **self._how())
         if found.bad:
             raise UserError(f"{counted(len(found.bad), 'image')} cannot be read, the first is {found.bad[0]}.")
         return found.vectors
 
     def _how(self) -> dict[str, Any]:
         """Workers decode: an image's features must not depend on which others it comes with."""
-        how = {"batch_size": self.batch_size, "device": self.device, "workers": self.workers}
-        return how | {"decoder": "workers"}
+        options = {"batch_size": self.batch_size, "device": self.device, "workers": self.workers}
+        return options | {"decoder": "workers", "max_bad": 1.0}
 
     def _pretrained(self, images: Sequence[str] | np.ndarray, out: Path) -> Path:
         from ..train import pretrain

@@ -25,7 +25,7 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from ..system.terminal import printable
+from ..system.terminal import distinct_names, printable
 from ..train.monitors import collapse_alarm, diagnose, directions
 from .affinity import (
     class_name,
@@ -36,7 +36,7 @@ from .affinity import (
     test_or_train,
 )
 from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
-from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
+from .summary import Collected, Missing, RunSummary, Stamps, stamps
 
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at newer checkpoints of a run: they take from its time
@@ -50,8 +50,7 @@ COMPUTING = Missing("crops, neighbours and maps", "being computed.")
 class Collection(NamedTuple):
     """What was collected when the run's files were these."""
 
-    weights: Stamps
-    checkpoint: Stamps
+    files: Stamps
     at: float
     collected: Collected
 
@@ -75,31 +74,30 @@ class RunCollector:
 
     def collect(self, runs: Sequence[Run], *, quickly: bool = False) -> list[RunSummary]:
         """The runs with their names; quickly leaves out what is not computed yet."""
-        recipes, refused = dict[Run, Recipe](), list[UserError]()
+        recipes = dict[Run, Recipe]()
         for run in runs:
             try:
                 recipes[run] = read_recipe(run)
             except UserError as error:
-                refused.append(error)
-        if refused and not recipes:
-            raise refused[0]
-        for error in refused:
-            self._say_once(f"Left out: {error}")
-        named = zip(recipes.items(), names_of(list(recipes)), strict=True)
-        return [self._summary(run, recipe, name, quickly) for (run, recipe), name in named]
+                if not recipes and run is runs[-1]:
+                    raise
+                self._say_once(f"Left out: {error}")
+        names = distinct_names(str(run.path.absolute()) for run in recipes)
+        return [self._summary(run, recipe, names[str(run.path.absolute())], quickly) for run, recipe in recipes.items()]
 
     def _summary(self, run: Run, recipe: Recipe, name: str, quickly: bool) -> RunSummary:
         metrics, settings = list(run.metrics()), flat(recipe)
         harmless = {setting for setting in settings if is_harmless(setting)} - {"data", "epochs"}
         tuned = recipe.name in RECIPES and not recipe.paper  # settings of our choice for rows of the paper
         del settings["paper"]  # it is shown with the figures
+        changes = differences(literal(RECIPES[recipe.name]), recipe) if recipe.name in RECIPES else {}
         return RunSummary(
             run,
             name,
             metrics,
             settings,
             without_effect=frozenset(harmless | unused(recipe)),
-            departures=departures(recipe),
+            departures=[f"{setting} ({before} -> {after})" for setting, (before, after) in changes.items()],
             paper=[asdict(row) for row in (literal(recipe) if tuned else recipe).paper],
             signs=signs_of_collapse(metrics, recipe),
             most_directions=directions(recipe.batch_size, recipe.framework.dim),
@@ -108,13 +106,10 @@ class RunCollector:
 
     def _collected(self, run: Run, recipe: Recipe) -> Collected:
         """What is shown of images; at newer checkpoints of a run that goes on it looks now and then."""
-        weights = stamps(run.recipe_file, run.backbone_file, run.heads_file)
-        checkpoint = stamps(*run.saved()[:1])
         last = self.collections.get(run.path)
-        rests = last is not None and last.checkpoint and time.monotonic() < last.at + PAUSE_S
-        if last is None or last.weights != weights or (last.checkpoint != checkpoint and not rests):
-            last = Collection(weights, checkpoint, time.monotonic(), self._collect(run, recipe))
-            self.collections[run.path] = last
+        files = stamps(run.recipe_file, run.backbone_file, run.heads_file, *run.saved()[:1])
+        if last is None or (files != last.files and (run.is_finished or time.monotonic() > last.at + PAUSE_S)):
+            last = self.collections[run.path] = Collection(files, time.monotonic(), self._collect(run, recipe))
         return last.collected
 
     def _images(self, recipe: Recipe, size: int) -> ImageSet:
@@ -161,10 +156,9 @@ class RunCollector:
             yield
         except (UserError, OSError, torch.OutOfMemoryError) as error:
             full = isinstance(error, torch.OutOfMemoryError)
-            missing.append(
-                Missing(what, "the GPU has too little memory left; use --device cpu." if full else str(error))
-            )
-            self._say_once(f"Not shown: {what}: {missing[-1].why}")
+            why = "the GPU has too little memory left; use --device cpu." if full else str(error)
+            missing.append(Missing(what, why))
+            self._say_once(f"Not shown: {what}: {why}")
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self.said:
@@ -231,12 +225,13 @@ def _sample(
     with exact_convolutions():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
     labels = split.labels[kept] if split.labels is not None and split.has_labels else None
-    of_class = [None] * len(kept) if labels is None else [
-        printable(class_name(data.classes, label)) if label >= 0 else None for label in labels.tolist()]  # fmt: skip
     images = [
-        Pictured(visible(pixels.permute(1, 2, 0).numpy()), printable(image_name(split, row, part, data)), label)
-        for pixels, row, label in zip(shown.array, kept.tolist(), of_class, strict=True)
+        Pictured(visible(pixels.permute(1, 2, 0).numpy()), printable(image_name(split, row, part, data)))
+        for pixels, row in zip(shown.array, kept.tolist(), strict=True)
     ]
+    if labels is not None:
+        names = [printable(class_name(data.classes, label)) if label >= 0 else None for label in labels.tolist()]
+        images = [image._replace(label=name) for image, name in zip(images, names, strict=True)]
     return Sample(images, kept, labels, F.normalize(features, dim=1))
 
 
@@ -262,11 +257,3 @@ def signs_of_collapse(lines: Sequence[dict[str, Any]], recipe: Recipe) -> list[s
     widest = max(line.get("z_std_widest", line["z_std"]) for line in latents)
     alarm = collapse_alarm(last["z_std"], last["z_rank"], widest, recipe.batch_size, recipe.framework.dim)
     return [f"{alarm} {diagnose(recipe, ratios[-1] if ratios else None)}"] if alarm else []
-
-
-def departures(recipe: Recipe) -> list[str]:
-    """In what a recipe differs from the one of the same row with the paper's settings."""
-    if recipe.name not in RECIPES:
-        return []
-    changes = differences(literal(RECIPES[recipe.name]), recipe)
-    return [f"{setting} ({before} -> {after})" for setting, (before, after) in changes.items()]

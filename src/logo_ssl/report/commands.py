@@ -34,7 +34,7 @@ from .affinity import (
 from .collect import LEAST, RunCollector
 from .figures import draw_affinity_bars, draw_affinity_map, draw_curves
 from .gallery import MEASURES
-from .html import page
+from .page import page
 from .serve import LOOPBACK, PageRenewer, open_server, serving
 from .summary import find_runs
 

@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -24,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from ..files import write
 from ..run import Run
 from .gallery import COLOURS, MEASURES, Comparison, Group, HeatMap, Pixels
-from .sections import plots
+from .page import plots
 from .summary import RunSummary
 
 ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of Okabe and Ito's, for figures that are never dark
@@ -67,26 +66,17 @@ def _draw_plot(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> 
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         marker = "o" if len(trace["x"]) <= FEW else None
-        style = {"color": trace["color"], "linestyle": _line(trace["dash"]), "marker": marker}
+        dashes = [float(length) / 2 for length in trace["dash"].split() if length != "none"]
+        style = {"color": trace["color"], "linestyle": (0, dashes) if dashes else "-", "marker": marker}
         axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
     title = plot["title"] if len(plot["title"]) <= LETTERS else plot["title"].replace(", ", ",\n", 1)
     axes.set(xlabel="epoch", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(runs) > 1:
-        _name(axes.legend(frameon=False, fontsize=8))
+        for text in axes.legend(frameon=False, fontsize=8).get_texts():
+            text.set_parse_math(False)  # a name with dollars is not a formula
     _plain(axes)
     return save_figure(figure, file)
-
-
-def _line(dashes: str) -> Any:
-    """The dashes of an SVG as matplotlib takes them."""
-    return "-" if dashes == "none" else (0, [float(length) / 2 for length in dashes.split()])
-
-
-def _name(legend: Legend) -> None:
-    """Names are text: dollars in them are no formulas."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)
 
 
 def _plain(axes: Axes) -> None:
@@ -142,7 +132,7 @@ def draw_knn_curves(curves: Sequence[Curve], file: Path) -> list[Path]:
     return save_figure(figure, file)
 
 
-def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str = "") -> list[Path]:
+def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str) -> list[Path]:
     """The paper's Figure 3, a row for each reference: a bar for each crop and measure, crops on the axis."""
     rows = len(comparisons)
     figure = plt.figure(figsize=(15, 3.9 * rows + 0.8), layout="constrained")
@@ -156,8 +146,7 @@ def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str 
         _draw_bars(bars, comparison.groups)
     handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec="white", lw=0) for c, h in STYLES.values()]
     figure.legend(handles, list(MEASURES.values()), loc="outside upper right", ncols=2, frameon=False)
-    if note:
-        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 
@@ -168,8 +157,7 @@ def _draw_reference(above: Axes, below: Axes, comparison: Comparison) -> None:
     below.imshow(comparison.crop)
     below.set_title("reference crop", fontsize=9)
     for axes in (above, below):
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
 
 
 def _frame(axes: Axes, box: Sequence[float], widths: tuple[float, float]) -> None:
@@ -206,8 +194,7 @@ def _draw_bars(axes: Axes, groups: Sequence[Group]) -> None:
             axes.plot(ends, [average, average], color=colour, lw=1.2, ls="-" if not hatch else "--", alpha=0.9)
         for x, crop in zip(place, group.crops, strict=True):
             _draw_thumbnail(axes, crop, (x, 0), (0.5, 1.18), 19)
-    axes.set(xlim=(places[0][0] - 0.7, places[-1][-1] + 0.7), ylim=(0, 1.02), ylabel="normalised similarity")
-    axes.set_xticks([])
+    axes.set(xlim=(places[0][0] - 0.7, places[-1][-1] + 0.7), xticks=[], ylim=(0, 1.02), ylabel="normalised similarity")
     axes.set_xlabel("crops", labelpad=26, fontsize=9)
     _plain(axes)
 
@@ -218,12 +205,11 @@ def _draw_thumbnail(axes: Axes, image: Pixels, at: tuple[float, float], align: t
     axes.add_artist(AnnotationBbox(box, at, frameon=False, pad=0, box_alignment=align, annotation_clip=False))
 
 
-def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> list[Path]:
+def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str) -> list[Path]:
     """Where images are alike to a reference crop, three rows for each: the images, learned affinity, cosine."""
     columns = 1 + max(len(each.images) for each in maps)
     size = (2.5 * columns + 0.6, 7.6 * len(maps) + 0.5)
     figure, axes = plt.subplots(3 * len(maps), columns, figsize=size, layout="constrained", squeeze=False)
-    heat = None
     for each in axes.flat:
         each.set_axis_off()
     for i, each in enumerate(maps):
@@ -238,16 +224,14 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> li
             grey = shown.image.mean(axis=2)  # colour would mix with the heat's; it is drawn flat for the same reason
             for row, values in zip(rows[1:], (shown.learned, shown.cosine), strict=True):
                 row[k].imshow(grey, cmap="gray", vmin=-128, vmax=384)
-                heat = row[k].imshow(values, cmap="cividis", vmin=0, vmax=1, alpha=VEIL)  # as light as it is warm
+                row[k].imshow(values, cmap="cividis", vmin=0, vmax=1, alpha=VEIL)  # as light as it is warm
             for row in rows:
                 _make_square(row[k], shown.image)
         for row in rows:
             _frame(row[1], each.box, (3, 1.2))
-    if heat is not None:
-        bar = figure.colorbar(heat, ax=axes, shrink=0.5, aspect=30, pad=0.01)
-        bar.set_label("normalised similarity of the windows over a pixel")
-    if note:
-        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    bar = figure.colorbar(axes[1, 1].images[-1], ax=axes, shrink=0.5, aspect=30, pad=0.01)
+    bar.set_label("normalised similarity of the windows over a pixel")
+    figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 

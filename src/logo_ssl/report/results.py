@@ -2,15 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import mean, stdev
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..run import is_number, standard_error
 from .gallery import MEASURES
 from .summary import RunSummary
 
-TRAINED = "trained encoder"
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation", "chance", "commonest")
 """Names of results that are percentages; so are AP, AP50 and the like."""
 TOP_1 = ("top1", "top-1")
@@ -64,14 +63,10 @@ def figures(run: RunSummary) -> list[Figure]:
     return list(found.values())
 
 
-def labels(found: Iterable[Figure]) -> dict[Kind, str]:
+def labels(kinds: Collection[Kind]) -> dict[Kind, str]:
     """What to call each kind among those shown, without its name; of those called alike, also the file."""
-    kinds = list(dict.fromkeys(figure.kind for figure in found))
-    called = [", ".join(details) for _, details, _ in kinds]
-    return {
-        kind: f"{words} ({kind[2]})" if sum(kind[:2] == other[:2] for other in kinds) > 1 else words
-        for kind, words in zip(kinds, called, strict=True)
-    }
+    often = Counter(kind[:2] for kind in kinds)
+    return {kind: ", ".join(kind[1]) + (f" ({kind[2]})" if often[kind[:2]] > 1 else "") for kind in kinds}
 
 
 def _while_training(run: RunSummary) -> Iterator[Figure]:
@@ -92,11 +87,13 @@ def _while_training(run: RunSummary) -> Iterator[Figure]:
 def _evaluated(run: RunSummary) -> Iterator[Figure]:
     """Of each row of each evaluation of the present weights: top-1, a figure of transfer, AP, or AUC."""
     for name, record in run.evaluations.items():
-        evaluation, found, last = record["evaluation"], rows(record), [f"on {record.get('data')}"]
+        if name in run.older:
+            continue
+        evaluation, last = record["evaluation"], [f"on {record.get('data')}"]
         last += [f"unfinished, {record['unfinished']}"] if "unfinished" in record else []
         about = Figure("kNN" if evaluation == "knn" else evaluation, 0.0, how=name)
-        for row in found if name not in run.older else ():
-            if row.get("features", TRAINED) != TRAINED or row.get("metric") == "average precision":
+        for row in rows(record):
+            if row.get("metric") == "average precision":
                 continue
             options = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
             options += [str(row[key]) for key in ("of", "measure", "metric", "task") if key in row]
@@ -116,29 +113,18 @@ def _evaluated(run: RunSummary) -> Iterator[Figure]:
                         value=value,
                         details=(*options, *([key] if key.startswith("AP") else []), *last),
                         n_images=record.get("test_images") if key in TOP_1 else None,
-                        baselines=(*_others(row, key, found), *_baselines(record, row, key), *_guesses(record | row)),
+                        baselines=tuple(_baselines(record, row, key)),
                         note=_choice(record),
                     )
 
 
-def _others(row: Mapping[str, Any], key: str, found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Other features that were measured as those of a row."""
-    for other in found:
-        alike = all(other.get(option) == row.get(option) for option in ("k", "tau", "fraction"))
-        if other.get("features", TRAINED) != TRAINED and alike and is_number(other.get(key)):
-            yield other["features"], other[key]
-
-
-def _baselines(record: Mapping[str, Any], row: Mapping[str, Any], key: str) -> Iterator[tuple[str, float]]:
-    """What the untrained network and pixels reached by the same protocol."""
+def _baselines(record: dict[str, Any], row: dict[str, Any], key: str) -> Iterator[tuple[str, float]]:
+    """What untrained network and pixels reached by the same protocol; chance, and the commonest class if better."""
     for name, other in record.get("baselines", {}).items():
         for alike in rows(other):
             if key in alike and all(alike.get(option) == row.get(option) for option in ("k", "tau", "fraction")):
                 yield name, alike[key]
-
-
-def _guesses(about: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """What needs no features: chance, and always the commonest class if that is right more often."""
+    about = record | row
     if "chance" in about:
         yield "chance", about["chance"]
     if about.get("commonest", 0) > about.get("chance", 0):
@@ -205,27 +191,9 @@ def grouped(runs: Sequence[RunSummary]) -> list[Group]:
     for run in sorted(runs, key=lambda run: not run.provenance):  # of two with one seed the finished one counts
         idle = {*NAMING, *run.without_effect}
         kept = {field: value for field, value in run.settings.items() if field not in idle}
-        kept["data"] = run.images or run.settings["data"]
+        kept["data"] = run.images.get("fingerprint", {}).get("train", run.settings["data"])
         key = json.dumps(kept, sort_keys=True, default=str)
         found.setdefault(key, {}).setdefault(run.settings["seed"], run)
     members = [sorted(of_seed.values(), key=runs.index) for of_seed in found.values()]
     members.sort(key=lambda of_group: runs.index(of_group[0]))
     return [Group(f"{chr(ord('A') + i % 26)}{i // 26 or ''}", each) for i, each in enumerate(members)]
-
-
-def compared(groups: Sequence[Group]) -> list[tuple[Figure, dict[str, list[float]]]]:
-    """Each figure that two groups have at least, with its values by group; of a single group, all its figures."""
-    kinds: dict[Kind, Figure] = {}
-    values: dict[Kind, dict[str, list[float]]] = {}
-    for group in groups:
-        for figure in (figure for run in group.runs for figure in figures(run)):
-            kinds.setdefault(figure.kind, figure)
-            values.setdefault(figure.kind, {}).setdefault(group.letter, []).append(figure.value)
-    return [(kinds[kind], of_group) for kind, of_group in values.items() if len(of_group) >= min(2, len(groups))]
-
-
-def spread(figure: Figure, values: Sequence[float], n_runs: int) -> str:
-    """Mean, standard deviation and number of runs; of how many, if some lack the figure."""
-    n = len(values)
-    deviation = f" ± {figure.written(stdev(values))}" if n > 1 else ""
-    return f"{figure.written(mean(values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})" if n else ""

@@ -1,25 +1,31 @@
 """The page served to this machine while runs train: two addresses, and no file of the machine."""
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from ..errors import UserError
-from ..run import Run
 from ..system.terminal import printable
-from .html import page
+from .page import page
 from .summary import RunSummary, find_runs, is_held, stamps
 
 EVERYWHERE = "0.0.0.0"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PARTS = ("*.*", "evaluation/*.json", "figures/*.png")
+"""Files of a run that the page is made of."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Served(NamedTuple):
@@ -37,73 +43,37 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "logo-ssl", ""
     timeout = 5  # of a browser that connects and does not ask
 
-    def __init__(self, latest: Callable[[], Served], hosts: tuple[str, ...] | None, *rest: object) -> None:
+    def __init__(self, latest: Callable[[], Served], hosts: tuple[str, ...], *rest: Any) -> None:
         self.latest, self.hosts = latest, hosts
-        super().__init__(*rest)  # type: ignore[arg-type]
+        super().__init__(*rest)
 
     def do_GET(self) -> None:
-        """The page or its version."""
-        if not self._is_for_us():
+        """The page or its version, if a name of ours was asked: a foreign page may point its own name here."""
+        name, served = re.sub(r":\d+$", "", self.headers.get("Host", "")), self.latest()
+        if EVERYWHERE not in self.hosts and name not in self.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"This name is not served.\n")
-            return
-        match self.path.split("?", 1)[0]:
-            case "/":
-                self._send(HTTPStatus.OK, "text/html", self.latest().page)
-            case "/version":
-                served = self.latest()
-                lines = [served.version, *([" ".join(served.trouble.split())] if served.trouble else [])]
-                self._send(HTTPStatus.OK, "text/plain", "\n".join(lines).encode())
-            case _:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"Nothing is here.\n")
-
-    def do_HEAD(self) -> None:
-        """The same without its content."""
-        self.do_GET()
+        elif (path := self.path.split("?", 1)[0]) == "/":
+            self._send(HTTPStatus.OK, "text/html", served.page)
+        elif path == "/version":
+            trouble = " ".join(served.trouble.split())
+            self._send(HTTPStatus.OK, "text/plain", f"{served.version}\n{trouble}".strip().encode())
+        else:
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"Nothing is here.\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the terminal is for the user."""
 
-    def _is_for_us(self) -> bool:
-        """Whether the browser asked for a name of ours: a foreign page may point its own name at this address."""
-        try:
-            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        except ValueError:
-            return False
-        return self.hosts is None or name in self.hosts
-
     def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        lengths = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
+        for name, value in (lengths | HEADERS).items():
+            self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.wfile.write(content)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves on one address, so many connections at once; a browser that goes away is not an error."""
-
-    daemon_threads = True
-    most = 64
-
-    def __init__(self, *settings: Any) -> None:
-        self.free = threading.Semaphore(self.most)
-        super().__init__(*settings)
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether a thread is free; without one the connection is closed."""
-        return self.free.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.free.release()
+    """A browser that goes away is not an error."""
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing."""
@@ -111,9 +81,8 @@ class Server(ThreadingHTTPServer):
 
 def open_server(host: str, port: int, latest: Callable[[], Served]) -> Server:
     """A server that listens; UserError if it cannot."""
-    hosts = None if host == EVERYWHERE else (*LOOPBACK, host.lower())
     try:
-        return Server((host, port), partial(Handler, latest, hosts))
+        return Server((host, port), partial(Handler, latest, (*LOOPBACK, host.lower())))
     except (OSError, OverflowError) as error:
         raise UserError(
             f"port={port}: cannot be listened on at {host} ({error}); --port 0 takes a free one."
@@ -132,17 +101,16 @@ def serving(server: Server) -> Iterator[str]:
         server.server_close()
 
 
-@dataclass
 class PageRenewer:
     """Keeps the newest page of the runs at some paths; it is made anew only if one of their files has changed."""
 
-    paths: Sequence[Path]
-    collect: Callable[..., Sequence[RunSummary]]
-    """`RunCollector.collect`."""
-    say: Callable[[str], None] = lambda sentence: None
-    latest: Served = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        collect: Callable[..., Sequence[RunSummary]],
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.paths, self.collect, self.say = paths, collect, say
         self.seen: object = None
         self.latest = self._page([])
 
@@ -150,13 +118,12 @@ class PageRenewer:
         """Make the page anew if anything changed; whether it did. What goes wrong is said here and on the page."""
         try:
             runs, _ = find_runs(self.paths)
-            seen = stamps(*(file for run in runs for file in _files(run))), [is_held(run) for run in runs]
+            files = [file for run in runs for pattern in PARTS for file in sorted(run.path.glob(pattern))]
+            seen = stamps(*files), [is_held(run) for run in runs]
             if seen == self.seen:
                 return False
-            self.seen = seen
+            self.seen = None if quickly else seen  # after a quick look the next one makes what takes long
             self.latest = self._page(self.collect(runs, quickly=quickly))
-            if quickly:
-                self.seen = None  # the next look makes what takes long
             return True
         except (UserError, OSError) as error:  # perhaps a file is half written: the next look tries again
             self.seen, reason = None, str(error)
@@ -172,8 +139,3 @@ class PageRenewer:
         text = page(runs, version="")
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         return Served(version, text.replace('data-version=""', f'data-version="{version}"', 1).encode())
-
-
-def _files(run: Run) -> list[Path]:
-    """Everything that the page is made of."""
-    return sorted(file for files in ("*.*", "evaluation/*.json", "figures/*.png") for file in run.path.glob(files))

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from ..files import read_json
 from ..run import LOCK, Run, runs_below
-from ..system.terminal import printable
 from .gallery import Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page
@@ -27,23 +26,14 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], int]:
 
     Files are passed over, since a pattern may give them. Raises UserError for a path without runs.
     """
-    below = [(path, [Run(path)] if Run(path).recipe_file.is_file() else list(runs_below(path))) for path in paths]
+    below = {path: list(runs_below(path)) for path in paths}
     found = dict[str, Run]()  # of several paths to one run, the first
-    for path, runs in below:
-        for run in runs or ([] if path.is_file() and any(runs for _, runs in below) else [Run.existing(path)]):
+    for path, runs in below.items():
+        for run in runs or ([] if path.is_file() and any(below.values()) else [Run.existing(path)]):
             found.setdefault(os.path.realpath(run.path), run)
     order = sorted(found.values(), key=lambda run: (run.path in paths, run.recipe_file.stat().st_mtime_ns))
     newest = order[-MOST_RUNS:]
     return [run for run in found.values() if run in newest], len(order) - len(newest)
-
-
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The folders' names, with as much of the path before them as tells the runs apart."""
-    parts, depth = [run.path.absolute().parts for run in runs], 1
-    while len({part[-depth:] for part in parts}) < len(set(parts)):
-        depth += 1
-    names = [printable("/".join(part[-depth:])) for part in parts]
-    return [name if names.index(name) == i else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
 class Missing(NamedTuple):
@@ -117,11 +107,8 @@ class RunSummary:
 
     @cached_property
     def epochs_per_step(self) -> float:
-        """By the number of images, the rest of which after the last batch is left out; else by the end of the log."""
-        if images := self.run.images().get("train_images"):
-            return 1 / max(1, images // self.settings["batch_size"])
-        shares = [(line["epoch"] + 1) / line["step"] for line in self.metrics if "epoch" in line and line["step"]]
-        return shares[-1] if shares else 1.0
+        """By the number of images, the rest of which after the last batch is left out."""
+        return 1 / max(1, self.images.get("train_images", 0) // self.settings["batch_size"])
 
     @cached_property
     def progress(self) -> Progress:
@@ -132,7 +119,7 @@ class RunSummary:
         if not is_held(self.run):
             return Progress("stopped", done)
         speeds = [line["images_per_s"] for line in self.metrics if "images_per_s" in line][-RECENT:]
-        images = self.run.images().get("train_images")
+        images = self.images.get("train_images")
         left = (self.epochs - done) * images / median(speeds) if speeds and images and median(speeds) else None
         return Progress("running", done, left)
 
@@ -143,9 +130,9 @@ class RunSummary:
         return {file.stem: {"evaluation": file.stem} | record for file in files if (record := read_json(file))}
 
     @cached_property
-    def images(self) -> str | None:
-        """The fingerprint of what it learned from, if it is known."""
-        return self.run.images().get("fingerprint", {}).get("train")
+    def images(self) -> dict[str, Any]:
+        """How many images it learned from, and their fingerprint."""
+        return self.run.images()
 
     @cached_property
     def older(self) -> dict[str, str]:
@@ -153,12 +140,11 @@ class RunSummary:
 
         Of a run that goes on, any checkpoint's may be the present ones; each figure names its own.
         """
-        older = dict[str, str]()
-        for name, record in self.evaluations.items():
-            epochs, unfinished = record.get("epochs", self.epochs), record.get("unfinished")
-            if epochs != self.epochs or (self.provenance and unfinished):
-                older[name] = unfinished or f"epoch {epochs}"
-        return older
+        return {
+            name: record.get("unfinished") or f"epoch {record['epochs']}"
+            for name, record in self.evaluations.items()
+            if record.get("epochs", self.epochs) != self.epochs or (self.provenance and "unfinished" in record)
+        }
 
     def pictures(self) -> Iterator[tuple[str, bytes]]:
         """The pictures of the run, with what they show: its crops, and those that other commands left in its folder."""
@@ -177,12 +163,10 @@ class RunSummary:
     @cached_property
     def bad_images(self) -> list[tuple[str, str]]:
         """The images that could not be read, and why."""
-        try:
-            with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
-                rows = [row for row in csv.reader(file) if row]
-        except OSError:
+        if not self.run.bad_images_file.is_file():
             return []
-        return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
+        with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
+            return [(row[0], row[1]) for row in csv.reader(file) if len(row) == 2 and row != ["image", "reason"]]
 
 
 def is_held(run: Run) -> bool:
@@ -200,11 +184,5 @@ def is_held(run: Run) -> bool:
 
 def stamps(*files: Path) -> Stamps:
     """What changes, without reading them, if files are written anew."""
-    found = []
-    for file in files:
-        try:
-            seen = file.stat()
-            found.append((str(file), seen.st_mtime_ns, seen.st_size))
-        except OSError:
-            found.append((str(file), 0, -1))
-    return tuple(found)
+    there = [(str(file), file.stat()) for file in files if file.exists()]
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in there)

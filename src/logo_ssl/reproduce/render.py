@@ -78,10 +78,8 @@ def _folders(above: Path, outcomes: Mapping[Path, str]) -> list[Path]:
 
 
 def _run(row: Row, folder: Path, outcome: str) -> dict[str, Any]:
-    run = Run(folder)
     place = RowRun(row.recipe, folder, row.evaluations)
-    provenance = run.provenance() if run.provenance_file.is_file() else None
-    images = run.images()
+    provenance, images = place.run.provenance() or None, place.run.images()
     return {
         "seed": int(folder.name.removeprefix("seed")),
         "folder": str(folder),
@@ -95,14 +93,13 @@ def _run(row: Row, folder: Path, outcome: str) -> dict[str, Any]:
 def _figure(figure: Figure, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = {str(run["seed"]): _value(figure, run["results"].get(figure.evaluation.name, {})) for run in runs}
     values = {seed: value for seed, value in found.items() if value is not None}
-    known = list(values.values())
     return {
         "protocol": figure.protocol,
         "paper": figure.paper,
         "values": values,
-        "n": len(known),
-        "mean": mean(known) if known else None,
-        "spread": stdev(known) if len(known) > 1 else None,
+        "n": len(values),
+        "mean": mean(values.values()) if values else None,
+        "spread": stdev(values.values()) if len(values) > 1 else None,
     }
 
 
@@ -110,23 +107,19 @@ def _value(figure: Figure, result: Any) -> float | None:
     """Follow the figure's keys into a result; None if it has no such figure."""
     for key in figure.keys:
         if isinstance(key, dict):
-            result = next((entry for entry in result if entry.items() >= key.items()), None)
+            result = next((entry for entry in result if entry.items() >= key.items()), {})
         else:
-            result = result.get(key) if isinstance(result, dict) else None
-        if result is None:
-            return None
-    return float(result)
+            result = result.get(key, {})
+    return None if result == {} else float(result)
 
 
 def _departures(recipe: Recipe) -> dict[str, Any]:
     """The fields that decide a result and differ from the recipe with the paper's settings."""
-    told = {}
-    for field, (ours, theirs) in differences(recipe, literal(recipe)).items():
-        called_like_it = field == "data" and Path(str(ours)).stem == theirs  # a file called like the set
-        decisive = field in ("data", "epochs") or not is_harmless(field)
-        if decisive and field != "seed" and field not in unused(recipe) and not called_like_it:
-            told[field] = {"ours": ours, "recipe": theirs}
-    return told
+    found = differences(recipe, literal(recipe))
+    if "data" in found and Path(str(found["data"][0])).stem == found["data"][1]:  # a file called like the set
+        del found["data"]
+    decisive = {"data", "epochs", *(field for field in found if not is_harmless(field))} - {"seed", *unused(recipe)}
+    return {field: {"ours": ours, "recipe": theirs} for field, (ours, theirs) in found.items() if field in decisive}
 
 
 def _cells(row: Mapping[str, Any]) -> Iterator[list[str]]:

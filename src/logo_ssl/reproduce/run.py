@@ -92,17 +92,16 @@ class Reproduce:
         options = json.loads(json.dumps(asdict(self), default=str))
         made = {"options": options, "written_by": provenance(hardware(best_device("cpu")))}
 
-        def records(outcomes: Sequence[str]) -> list[tuple[Table, dict[str, Any]]]:
+        def write(outcomes: Sequence[str]) -> list[dict[str, Any]]:
             ended = {row.folder: outcome for row, outcome in zip(rows, outcomes, strict=True)}
-            return [(table, record_of(table, out, ended) | made) for table in tables]
-
-        def write(outcomes: Sequence[str]) -> None:
-            for table, record in records(outcomes):
+            records = [record_of(table, out, ended) | made for table in tables]
+            for table, record in zip(tables, records, strict=True):
                 if table.name.startswith("table"):
                     write_table(table, record, out)
+            return records
 
         outcomes = Runner(self.jobs, console.print).run_all(rows, write)
-        for table, record in records(outcomes):
+        for table, record in zip(tables, write(outcomes), strict=True):
             if table.name.startswith("table"):
                 console.print(f"\n{markdown(record)}")
                 console.print(f"Table: {out / f'{table.stem}.md'}")
@@ -125,14 +124,13 @@ class Reproduce:
         recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
         places = self._places({recipe.data for recipe in recipes.values()})
         own = {"device": self.device} | ({} if self.epochs is None else {"epochs": self.epochs})
-        changed = {
-            name: recipe.changed(data=places.get(recipe.data, recipe.data), **own) for name, recipe in recipes.items()
-        }
-        changed = with_settings(changed, self.settings)
-        for recipe in changed.values():
+        for name, recipe in recipes.items():
+            recipes[name] = recipe.changed(data=places.get(recipe.data, recipe.data), **own)
+        recipes = with_settings(recipes, self.settings)
+        for recipe in recipes.values():
             check(recipe)
         return [
-            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            table._replace(rows=tuple(row._replace(recipe=recipes[row.recipe.name]) for row in table.rows))
             for table in tables
         ]
 
@@ -152,8 +150,8 @@ class Reproduce:
     def _draw_affinities(self, table: Table, rows: Sequence[RowRun], out: Path) -> None:
         """Figure 3 of the first finished run of each row, by the command `affinity`."""
         finished = {row.recipe.name: row for row in reversed(rows) if row.run.backbone_file.is_file()}
-        for row in [finished[each.recipe.name] for each in table.rows if each.recipe.name in finished]:
-            picture = out / f"{table.name}-{row.recipe.name}.png"
+        for name in (row.recipe.name for row in table.rows if row.recipe.name in finished):
+            row, picture = finished[name], out / f"{table.name}-{name}.png"
             options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
             subprocess.run([sys.executable, *Runner.program, "affinity", str(row.folder), *options], check=False)
 
@@ -172,8 +170,8 @@ def with_settings(recipes: dict[str, Recipe], settings: Sequence[str]) -> dict[s
             known = {known for recipe in recipes.values() for known in flat(recipe)}
             raise UserError(f"set={setting}: no row has the field {field}.{nearest(field, known)}")
         for name, old in having.items():
-            several = isinstance(old, list)
-            parsed = tuple(map(_parsed, value.replace(",", " ").split())) if several else _parsed(value)
+            several = tuple(map(_parsed, value.replace(",", " ").split()))
+            parsed = several if isinstance(old, list) else _parsed(value)
             changed[name] = changed[name].changed(**{field.replace(".", "__"): parsed})
     return changed
 
@@ -195,7 +193,7 @@ class Runner:
         self.jobs, self.say = jobs, say
         self.running = set[subprocess.Popen[Any]]()
 
-    def run_all(self, rows: Sequence[RowRun], ended: Callable[[list[str]], None]) -> list[str]:
+    def run_all(self, rows: Sequence[RowRun], ended: Callable[[list[str]], object]) -> list[str]:
         """Do what is left of each row; `ended` sees how all of them stand each time that one has ended."""
         outcomes, waiting, under_way = [WAITING] * len(rows), deque(range(len(rows))), dict[int, Row]()
         try:
@@ -228,8 +226,6 @@ class Runner:
         with lock:
             for command in row.commands():
                 name = " ".join(command[:2]) if command[0] == "eval" else command[0]
-                if command[0] == "eval":
-                    row.result_file(row.evaluations[0]).parent.mkdir(exist_ok=True)
                 self.say(f"{row.folder}: logo-ssl {name}")
                 process = self._start(command, row.log)
                 while (code := process.poll()) is None:

@@ -99,19 +99,16 @@ def tables_named(names: Sequence[str], patterns: Sequence[str] = (), own: bool =
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    names = list(dict.fromkeys(names))
     shown = [name for name in names if name.startswith("table")] or ["table3"]
-    tables, known = [], dict[str, None]()
-    for name in names:
+    tables, known = [], list[str]()
+    for name in dict.fromkeys(names):
         rows = list(_rows_of_figure(name, shown) if name.startswith("fig") else rows_of(name))
         if own:
-            rows = [
-                row._replace(label=f"{row.label}, tuned", recipe=found) for row in rows if (found := tuned(row.recipe))
-            ]
-        known |= dict.fromkeys(row.recipe.name for row in rows)
-        rows = [row for row in rows if not patterns or any(_answers(row.recipe, pattern) for pattern in patterns)]
-        if rows:
-            tables.append(Table(name, tuple(rows), own))
+            own_recipes = ((row, tuned(row.recipe)) for row in rows)
+            rows = [row._replace(label=f"{row.label}, tuned", recipe=found) for row, found in own_recipes if found]
+        known += [row.recipe.name for row in rows]
+        rows = tuple(row for row in rows if not patterns or _matches(row.recipe, patterns))
+        tables += [Table(name, rows, own)] if rows else []
     if not tables:
         asked = f"rows={list(patterns)}" if patterns else "tuned"
         raise UserError(f"{asked}: {listed(names)} has no such rows; it has {listed(known) or 'none'}.")
@@ -163,9 +160,9 @@ def _detection_row(label: str, recipe: str) -> Row:
     return Row(label, find_recipe(recipe), tuple(figures))
 
 
-def _answers(recipe: Recipe, pattern: str) -> bool:
+def _matches(recipe: Recipe, patterns: Sequence[str]) -> bool:
     """Whether a pattern means a recipe, by its own name or by that of the row with the paper's settings."""
-    return any(fnmatchcase(name, pattern) for name in (recipe.name, literal(recipe).name))
+    return any(fnmatchcase(name, pattern) for name in (recipe.name, literal(recipe).name) for pattern in patterns)
 
 
 # -- Rows with a seed
@@ -249,9 +246,9 @@ def options_between(base: Recipe, recipe: Recipe) -> list[str]:
             base = base.with_part(part, kind)
             options += [f"--{part}", kind]
     for setting, (_, value) in differences(base, recipe).items():
-        *outer, last = setting.replace("_", "-").split(".")
+        outer, dot, last = setting.replace("_", "-").rpartition(".")
         if isinstance(value, bool):
-            options.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
+            options.append(f"--{outer}{dot}{'' if value else 'no-'}{last}")
         else:
-            options += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
+            options += [f"--{outer}{dot}{last}", *map(str, value if isinstance(value, list) else [value])]
     return options

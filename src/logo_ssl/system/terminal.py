@@ -4,8 +4,10 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -136,6 +138,17 @@ def printable(name: str) -> str:
 def on_one_line(name: str) -> str:
     """The name as a list shows it: tabs and ends of lines are written as escapes, too."""
     return printable(name).translate(ESCAPED)
+
+
+def distinct_names(paths: Iterable[str]) -> dict[str, str]:
+    """The last part of each path, with as many folders before it as tell it from the others, on one line."""
+    parts = {path: PurePath(path).parts for path in paths}
+    ends = Counter(part[-n:] for part in parts.values() for n in range(1, len(part) + 1))
+    names = dict[str, str]()
+    for path, part in parts.items():
+        n = next((n for n in range(1, len(part)) if ends[part[-n:]] == 1), len(part))
+        names[path] = on_one_line(str(PurePath(*part[-n:])))
+    return names
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:

@@ -1,16 +1,22 @@
-"""What the sections of the page say: cards, tables, lists and curves without HTML, from summaries of runs."""
+"""The page about runs: one HTML file with its style, scripts and images, and what its sections say."""
 
+import base64
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from ..run import other_losses
-from ..system.terminal import lasting
-from .gallery import COLOURS
-from .results import Figure, Group, Kind, compared, figures, labels, rows, spread, words, written
+from ..system.terminal import counted, lasting, printable
+from .gallery import COLOURS, MEASURES, atlas, group_look, map_data, thumbnail
+from .results import Figure, Kind, figures, grouped, labels, rows, words, written
 from .summary import RunSummary
 
+MOST_NAMED = 4  # runs in the heading
+MAIN_CURVES = 3  # that are not folded
 QUANTITIES = {
     "knn": "kNN top-1 while training",
     "loss": "loss",
@@ -73,6 +79,38 @@ class Evaluation(NamedTuple):
     settings: str
 
 
+def page(runs: Sequence[RunSummary], *, version: str | None = None) -> str:
+    """The page as text; a served one has a version, and asks for newer ones."""
+    names = ", ".join(run.name for run in runs) if 0 < len(runs) <= MOST_NAMED else f"{len(runs)} runs"
+    text = TEMPLATES.get_template("page.html").render(
+        title=f"LoGo: {names}",
+        version=version,
+        runs=runs,
+        looks=[run_look(i) for i in range(len(runs))],
+        main_curves=MAIN_CURVES,
+        cards=cards(runs),
+        remarks=remarks(runs),
+        comparison=comparison(runs),
+        differences=differences(runs),
+        evaluations=evaluations(runs),
+        not_shown=not_shown(runs),
+        plots=plots(runs),
+        maps=_maps(runs),
+    )
+    return printable(text)
+
+
+def _maps(runs: Sequence[RunSummary]) -> dict[str, Any]:
+    """What the script needs for maps; runs that saw the same images share them."""
+    atlases, maps = dict[str, dict[str, Any]](), []
+    for run in runs:
+        if (found := run.collected.features) is not None:
+            images = atlas([image.pixels for image in found.images])
+            atlases.setdefault(images["src"], images)
+            maps.append(map_data(run.name, found) | {"atlas": list(atlases).index(images["src"])})
+    return {"maps": maps, "atlases": list(atlases.values())} if maps else {}
+
+
 def cards(runs: Sequence[RunSummary]) -> list[Card]:
     """The numbers to take away, how they were measured, and what to compare them with; accuracies first."""
     kinds: dict[Kind, list[tuple[int, Figure]]] = {}
@@ -83,7 +121,7 @@ def cards(runs: Sequence[RunSummary]) -> list[Card]:
             partly = any(part.startswith("AP") and part != "AP" for part in figure.details)
             if not partly and figure.details[1:] not in again:
                 kinds.setdefault(figure.kind, []).append((i, figure))
-    named = labels(figure for found in kinds.values() for _, figure in found)
+    named = labels(kinds)
     return sorted((_card(runs, kinds[kind], named[kind]) for kind in kinds), key=lambda card: card.unit != "%")
 
 
@@ -99,11 +137,7 @@ def _card(runs: Sequence[RunSummary], found: Sequence[tuple[int, Figure]], detai
         for name, value in (*each.baselines, *_papers(runs[i], each)):
             label = f"{name} ({runs[i].name})" if differ else name
             baselines.setdefault((name, value), Bar(label, figure.written(value), scale * value))
-    notes = (
-        [f"On {figure.n_images:,} image{'s' * (figure.n_images != 1)}; ± is the standard error."]
-        if figure.n_images
-        else []
-    )
+    notes = [f"On {counted(figure.n_images, 'image')}; ± is the standard error."] if figure.n_images else []
     notes += [f"{runs[i].name}: {each.note}" if several else each.note for i, each in found if each.note]
     return Card(figure.name, details, figure.unit, [*bars, *baselines.values()], notes)
 
@@ -136,7 +170,7 @@ def remarks(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
 
 def facts(run: RunSummary) -> list[str]:
     """What a run is, in a line: method, images, epochs, time, hardware."""
-    settings, made, images = run.settings, run.provenance, run.run.images()
+    settings, made, images = run.settings, run.provenance, run.images
     count = f" ({images['train_images']:,} images)" if images else ""
     found = [f"{settings['framework.kind']} with {settings['strategy.kind']}", settings["backbone"], run.data + count]
     if "seconds" in made:
@@ -165,16 +199,30 @@ def differences(runs: Sequence[RunSummary]) -> Table | None:
     return Table("Settings that differ", ("setting", *(run.name for run in runs)), lines) if lines else None
 
 
-def comparison(groups: Sequence[Group]) -> Table | None:
-    """The figures of the groups side by side; None for a single run."""
-    found = compared(groups)
+def comparison(runs: Sequence[RunSummary]) -> Table | None:
+    """The figures that two groups have at least, side by side; of a single group, all; None for a single run."""
+    groups, found = grouped(runs), dict[Kind, dict[str, list[Figure]]]()
+    for group in groups:
+        for figure in (figure for run in group.runs for figure in figures(run)):
+            found.setdefault(figure.kind, {}).setdefault(group.letter, []).append(figure)
+    found = {kind: of_group for kind, of_group in found.items() if len(of_group) >= min(2, len(groups))}
     if not found or sum(len(group.runs) for group in groups) < 2:
         return None
-    named, lines = labels(figure for figure, _ in found), []
-    for figure, values in found:
-        cells = [spread(figure, values.get(group.letter, []), len(group.runs)) for group in groups]
-        lines.append((f"{figure.name}, {named[figure.kind]}", *cells))
+    named = labels(found)
+    lines = [
+        (f"{kind[0]}, {named[kind]}", *(_spread(of_group.get(each.letter, []), len(each.runs)) for each in groups))
+        for kind, of_group in found.items()
+    ]
     return Table("Mean ± standard deviation over n seeds", ("figure", *map(str, groups)), lines)
+
+
+def _spread(found: Sequence[Figure], n_runs: int) -> str:
+    """Mean, standard deviation and number of runs; of how many, if some lack the figure."""
+    if not found:
+        return ""
+    values, n = [figure.value for figure in found], len(found)
+    deviation = f" ± {found[0].written(stdev(values))}" if n > 1 else ""
+    return f"{found[0].written(mean(values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})"
 
 
 def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
@@ -241,3 +289,16 @@ def _trace(run: RunSummary, i: int, name: str) -> dict[str, Any] | None:
     x = [round(step * run.epochs_per_step, 4) for step, _ in thin]
     y = [float(f"{value:.6g}") if math.isfinite(value) else None for _, value in thin]
     return {"run": i, "x": x, "y": y, **run_look(i)}
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("logo_ssl.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {"words": words, "quote": shlex.quote, "facts": facts, "state": state}
+TEMPLATES.filters["png"] = lambda content: "data:image/png;base64," + base64.b64encode(content).decode()
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+TEMPLATES.globals |= {"thumbnail": thumbnail, "group_look": group_look, "measures": MEASURES}
