@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
-from ..models.backbones import with_our_positions
+from ..models.backbones import set_size, with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..run import Run
 from ..system.terminal import plain_console
@@ -57,7 +57,8 @@ class FrozenEncoder:
     run: Run | None = None
     """The run it comes from, if it does."""
     architecture: tuple[str, ...] = ()
-    """Backbone and stem, or the library and its name for it: what the weights do not tell, as strides."""
+    """Backbone, stem, and pooling if it is not the default; or the library and its name for it: what the weights do
+    not tell, as strides."""
     unfinished: str | None = None
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
@@ -74,7 +75,7 @@ class FrozenEncoder:
         match self.architecture:
             case ("torchvision" | "timm" as library, name):
                 return f"{library}/{name}", ""
-            case (name, stem):
+            case (name, stem, *_):
                 return name, stem
             case _:
                 return "", ""
@@ -142,6 +143,8 @@ def load_encoder(
     if size is not None and size < SMALLEST:
         raise UserError(f"size={size}: must be {SMALLEST} px or more.")
     found = _find(source, backbone, stem, key, size, len(mean or IMAGENET_MEAN))
+    if size not in (None, found.size):
+        set_size(found.backbone, size)
     size, looks = size or found.size, {"mean": tuple(mean or found.mean), "std": tuple(std or found.std)}
     for name, values in looks.items():
         if len(values) != found.channels:
@@ -257,8 +260,8 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
                 remove_classifier(network := torchvision.models.get_model(name, weights=None))
             case ("timm", name):
                 network = _of_timm(name, encoder.size, pretrained=False)
-            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem):
-                network = _untrained(name, stem, encoder.channels, encoder.size).backbone
+            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem, *pooling):
+                network = _untrained(name, stem, encoder.channels, encoder.size, *pooling).backbone
     if network is not None:
         known = weights_fingerprint(network.state_dict(), *encoder.architecture)
         if known != encoder.fingerprint:
@@ -324,13 +327,15 @@ def _not_fetched(what: str, error: Exception) -> UserError:
     )
 
 
-def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) -> FrozenEncoder:
+def _untrained(
+    name: str, stem: EncoderStem, channels: int, size: int | None, pooling: Any = "default"
+) -> FrozenEncoder:
     """A backbone of ours as it is before training: always the same, whatever was drawn before."""
     if size is None:
         size = IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        backbone = build_backbone(name, "imagenet" if stem == "imagenet" else "cifar", channels, size)
+        backbone = build_backbone(name, "imagenet" if stem == "imagenet" else "cifar", channels, size, pooling)
     if stem in ("solo-learn", "lightly"):
         network: Any = backbone
         if not isinstance(getattr(network, "conv1", None), nn.Conv2d):
@@ -343,7 +348,7 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
     if channels != len(mean):
         mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
+    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=_architecture(name, stem, pooling))
 
 
 def _from_checkpoint(
@@ -388,7 +393,7 @@ def _from_export(path: Path) -> FrozenEncoder:
     """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
     try:
         weights, needs = read_backbone(path)
-        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"], needs["pooling"])
         encoder.backbone.load_state_dict(weights)
     except BROKEN as error:
         raise UserError(f"{path} is not a whole encoder ({error}); export or copy it again.") from error
@@ -398,7 +403,12 @@ def _from_export(path: Path) -> FrozenEncoder:
 def _of_run(run: Run, backbone: nn.Module, needs: dict[str, Any]) -> FrozenEncoder:
     looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["size"])
     known = run if run.recipe_file.is_file() else None  # else a file alone
-    return FrozenEncoder("", backbone, *looks, run=known, architecture=(needs["backbone"], needs["stem"]))
+    architecture = _architecture(needs["backbone"], needs["stem"], needs["pooling"])
+    return FrozenEncoder("", backbone, *looks, run=known, architecture=architecture)
+
+
+def _architecture(name: str, stem: str, pooling: str) -> tuple[str, ...]:
+    return (name, stem) if pooling == "default" else (name, stem, pooling)
 
 
 def _is_ours(path: Path) -> bool:

@@ -13,7 +13,7 @@ from ... import __version__
 from ...errors import UserError
 from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
 from ...files import write
-from ...models.backbones import RESNETS, plain_weights, weight_bytes
+from ...models.backbones import RESNETS, plain_weights, transformer_options, weight_bytes
 from ...recipes import recipe_as_written
 from ..embeddings import RGB
 
@@ -54,7 +54,7 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
     name, options = name.removeprefix("timm/"), dict[str, Any](num_classes=0)
     if encoder.channels != 3:
         options["in_chans"] = encoder.channels
-    sized: dict[str, Any] = {"img_size": encoder.size, "dynamic_img_size": True, "dynamic_img_pad": True}
+    sized = transformer_options(encoder.size, *encoder.architecture[2:])  # type: ignore[arg-type] (its pooling)
     try:
         return timm.create_model(name, **options, **sized), options | sized
     except TypeError:  # convolutional networks take any size, and have no such option
@@ -63,7 +63,7 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
 
 def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
     """Backbone and stem of a network that we build."""
-    name, stem = encoder.architecture
+    name, stem, *_ = encoder.architecture
     if name in ("torchvision", "timm"):
         raise UserError(
             f"{encoder.name} is {name}'s own and loads there as {stem}; export a run or a checkpoint, or this one "
@@ -115,6 +115,7 @@ def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
         "format": "pt",
         "backbone": name,
         "stem": stem,
+        "pooling": next(iter(encoder.architecture[2:]), "default"),
         "size": str(encoder.size),
         "mean": json.dumps(encoder.mean),
         "std": json.dumps(encoder.std),
