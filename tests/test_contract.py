@@ -1,7 +1,6 @@
 """One contract for every framework x strategy x batch: what Algorithm 1 needs of them, and what they may not do."""
 
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -36,7 +35,7 @@ CONFIGS = {
     "simclr": SimCLRConfig(dim=8),
     "nnclr": NNCLRConfig(dim=8, hidden=16, queue=13),
     "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=13),
-    "dino": DINOConfig(dim=8, hidden=16, out_dim=5),
+    "dino": DINOConfig(dim=8, hidden=16, out_dim=5, tau_t=0.07),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
     "supervised": SupervisedConfig(dim=8),
@@ -54,23 +53,23 @@ def test_every_framework_is_under_contract():
     assert CONFIGS.keys() == FRAMEWORKS.keys()
 
 
-def make(framework: str, strategy: str, batch: int, **changes):
+def make(framework: str, strategy: str, batch: int, backbone: str = "tiny", side: int = 16):
     """A small Pretraining module in float64 and a batch of crops."""
     n_local = 2 if StrategyTraits.of(STRATEGIES[strategy]).least_local else 0
     recipe = Recipe(
         "contract",
-        backbone="tiny",
-        stem="cifar",
+        backbone=backbone,
+        stem="cifar" if backbone == "tiny" else "imagenet",
         batch_size=batch,
         framework=CONFIGS[framework],
-        strategy=replace(STRATEGIES[strategy](), **changes),
-        crops=CropPlan(n_local=n_local, global_size=16, local_size=8),
+        strategy=STRATEGIES[strategy](),
+        crops=CropPlan(n_local=n_local, global_size=side, local_size=side // 2),
         optimiser=OptimiserConfig(),
     )
     check(recipe)
-    data = ImageSet("noise", Split(torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)))
+    data = ImageSet("noise", Split(torch.randint(0, 256, (16, 3, side, side), dtype=torch.uint8)))
     torch.manual_seed(1)
-    x_g, x_l = torch.randn(2, batch, 3, 16, 16).double(), torch.randn(n_local, batch, 3, 8, 8).double()
+    x_g, x_l = (torch.randn(n, batch, 3, s, s).double() for n, s in ((2, side), (n_local, side // 2)))
     crops = Crops(x_g, x_l, labels=torch.arange(batch) % 8)
     return build(recipe, data).double(), crops
 
@@ -86,13 +85,17 @@ def moved(framework, before):
 
 
 every_case = pytest.mark.parametrize(
-    ("framework", "strategy", "batch"), [(f, s, b) for f in FRAMEWORKS for s in STRATEGIES for b in BATCHES]
+    ("framework", "strategy", "batch", "network"),
+    [
+        *((f, s, b, ("tiny", 16)) for f in FRAMEWORKS for s in STRATEGIES for b in BATCHES),
+        ("dino", "logo", 3, ("timm/test_vit", 32)),
+    ],
 )
 
 
 @every_case
-def test_contract(framework, strategy, batch, generator):
-    module, crops = make(framework, strategy, batch)
+def test_contract(framework, strategy, batch, network, generator):
+    module, crops = make(framework, strategy, batch, *network)
     f, s = module.framework, module.strategy
     mirrored = crops._replace(x_g=crops.x_g.flip(-1), x_l=crops.x_l.flip(-1))
     f.after_step(f.project(mirrored, s.roles), progress=0.0)  # a queue is empty before the first step

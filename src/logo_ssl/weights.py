@@ -31,6 +31,8 @@ HEAD_NAMES = {
 }
 """Heads that a run's file names otherwise than a checkpoint; all others have one name, so that no two can meet."""
 PREFIX = "framework.encoder.net.backbone."
+NETWORK = ("backbone", "stem", "pooling")
+"""What names a network; runs of before 20 November 2026 have no pooling."""
 
 
 def named_heads(weights: Mapping[str, Tensor], heads: Iterable[str]) -> dict[str, Tensor]:
@@ -56,7 +58,7 @@ def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The weights in a backbone's file, and its metadata: backbone, stem, mean, std, size."""
     weights, metadata = read_tensors(path)
     needs = {name: json.loads(metadata[name]) for name in ("mean", "std", "size")}
-    return weights, needs | {"backbone": metadata["backbone"], "stem": metadata["stem"]}
+    return weights, needs | {"pooling": "default"} | {k: metadata[k] for k in NETWORK if k in metadata}
 
 
 def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
@@ -106,7 +108,7 @@ def newest_encoder(run: Run) -> Unfinished | None:
         return None
     recipe, step, per_epoch = json.loads(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe["crops"]["global_size"]}
-    needs |= {"backbone": recipe["backbone"], "stem": recipe["stem"]}
+    needs |= {"pooling": "default"} | {name: recipe[name] for name in NETWORK if name in recipe}
     weights = state["state_dict"]
     prefix = f"{TEACHER}backbone." if f"{TEACHER}projector" in state["kept"] else PREFIX
     backbone = _backbone({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}, needs)
@@ -124,7 +126,7 @@ def _saved_step(run: Run) -> float:
 
 
 def _backbone(weights: dict[str, Tensor], needs: dict[str, Any]) -> nn.Module:
-    backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+    backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"], needs["pooling"])
     backbone.load_state_dict(weights)
     return backbone.eval()
 

@@ -63,7 +63,7 @@ def test_swavs_assignments_use_every_prototype_equally(random):
 
 
 def test_swav_is_cross_entropy_with_the_published_assignments(random):
-    framework = small(SwAVConfig(dim=8, hidden=16, prototypes=5, freeze_prototypes=0.0))
+    framework = small(SwAVConfig(dim=8, hidden=16, prototypes=5, epsilon=0.05, freeze_prototypes=0.0))
     p = framework.project(crops(random, 6), BOTH_WAYS)
     prototypes = F.normalize(framework.prototypes.weight, dim=-1)
     for z, target in zip(p.z_g, p.t_g, strict=True):  # as in SwAV's own code: K x B, in rounds
@@ -82,14 +82,14 @@ def test_dino_is_cross_entropy_with_a_centred_and_sharpened_teacher(random):
     framework = small(DINOConfig(dim=8, hidden=16, out_dim=5))
     framework.centre.copy_(random(5))
     q, t = random(6, 5), random(6, 5)
-    target = F.softmax((t - framework.centre) / 0.04, dim=-1)
+    target = F.softmax((t - framework.centre) / 0.02, dim=-1)
     naive = -(target * torch.log(F.softmax(q / 0.1, dim=-1))).sum(dim=-1)
     torch.testing.assert_close(framework.similarity(q, t), naive)
 
 
 @pytest.mark.parametrize(("progress", "expected"), [(0.0, 0.04), (0.05, 0.055), (0.1, 0.07), (1.0, 0.07)])
 def test_dinos_teacher_warms_up_and_its_centre_follows_the_teachers_mean(random, progress, expected):
-    framework = small(DINOConfig(dim=8, hidden=16, out_dim=5))
+    framework = small(DINOConfig(dim=8, hidden=16, out_dim=5, tau_t=0.07, tau_t_start=0.04))
     p = framework.project(crops(random), BOTH_WAYS)
     framework.after_step(p, progress)
     assert framework.tau_t.item() == pytest.approx(expected)

@@ -32,8 +32,20 @@ def widths(head: nn.Module) -> list[tuple[int, int]]:
         (SimSiamConfig(dim=8, layers=3), [*HIDDEN, *HIDDEN, "Linear", "BatchNorm"], [(F, 8), (8, 8), (8, 8)]),
         (BYOLConfig(dim=8, hidden=16), NORMED, [(F, 16), (16, 8)]),
         (SimCLRConfig(dim=8), NORMED, [(F, F), (F, 8)]),
+        (SimCLRConfig(dim=8, last_norm=True), [*NORMED, "BatchNorm"], [(F, F), (F, 8)]),
+        (MoCoConfig(dim=8, queue=4, head="mlp-bn", last_norm=True), [*NORMED, "BatchNorm"], [(F, F), (F, 8)]),
     ],
-    ids=["moco linear", "moco mlp", "moco mlp-bn", "simsiam 2", "simsiam 3", "byol", "simclr"],
+    ids=[
+        "moco linear",
+        "moco mlp",
+        "moco mlp-bn",
+        "simsiam 2",
+        "simsiam 3",
+        "byol",
+        "simclr",
+        "simclr, last norm",
+        "moco, last norm",
+    ],
 )
 def test_the_projector_has_these_layers(config, expected, sizes):
     framework = small(config)

@@ -46,7 +46,7 @@ def test_a_framework_that_declares_nothing_is_taken_as_usual(monkeypatch):
 def test_a_framework_says_what_it_is_by_a_field_a_property_or_a_class_variable():
     told = FrameworkTraits(least_global=1, queue=6, splits=3)
     assert FrameworkTraits.of(ToldConfig(queue=6)) == told
-    assert FrameworkTraits.of(MoCoConfig(queue=6, splits=2)) == (False, 2, 6, 2, True)
+    assert FrameworkTraits.of(MoCoConfig(queue=6, splits=2)) == FrameworkTraits(queue=6, splits=2)
     assert not FrameworkTraits.of(SimSiamConfig(constant_lr=False)).constant_lr
     assert FrameworkTraits.of(SupervisedConfig()) == FrameworkTraits(labelled=True, least_global=1)
 

@@ -9,7 +9,7 @@ import torch
 from small_runs import SMALL, train
 
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
+from logo_ssl.frameworks import DINOConfig, MoCoConfig, SimSiamConfig, SwAVConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import build
@@ -99,6 +99,8 @@ def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full(gauge):
         ({"crops": WEAK}, {}, r"crops\.jitter"),
         ({"framework": SimSiamConfig(constant_lr=False)}, {}, r"framework\.constant_lr"),
         ({"strategy": LoGoConfig(affinity="cosine")}, {}, r"strategy\.affinity"),
+        ({"framework": SwAVConfig()}, {}, r"framework\.epsilon"),
+        ({"framework": DINOConfig()}, {}, r"framework\.tau_t"),
         ({}, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower optimiser\.lr or a smaller strategy\.lam"),
         ({"strategy": TwoViewConfig()}, {}, r"^A lower optimiser\.lr usually"),
     ],

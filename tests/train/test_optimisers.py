@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from logo_ssl.frameworks import SimSiamConfig
+from logo_ssl.errors import UserError
+from logo_ssl.frameworks import DINOConfig, SimSiamConfig
 from logo_ssl.models import build_backbone
-from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.recipes import OptimiserConfig, Recipe
 from logo_ssl.strategies import LoGoConfig
-from logo_ssl.train.optim import encoder_optimiser
+from logo_ssl.train.optim import encoder_optimiser, set_learning_rate, weight_decay_at
 
 
 def framework_of_ones():
@@ -65,3 +66,46 @@ def test_the_regressor_has_the_papers_momentum_and_weight_decay(random):
         velocity = 0.9 * velocity + gradient + 0.0001 * expected
         expected = expected - 0.03 * velocity
     torch.testing.assert_close(theta.data, expected, rtol=1e-12, atol=0)
+
+
+def transformer(**config):
+    """DINO on a small vision transformer, and its optimiser by AdamW."""
+    backbone = build_backbone("timm/test_vit", size=32)
+    framework = DINOConfig(dim=8, hidden=16, out_dim=5, batch_norm=False).build(backbone, 64)
+    return framework, encoder_optimiser(OptimiserConfig("adamw", lr=0.1, weight_decay=0.01, **config), framework)
+
+
+def group_of(optimiser, parameter):
+    """The group in which a parameter learns."""
+    (found,) = [group for group in optimiser.param_groups if any(each is parameter for each in group["params"])]
+    return found
+
+
+def test_the_schedule_of_weight_decay_leaves_alone_biases_norms_positions_and_class_token():
+    framework, optimiser = transformer()
+    set_learning_rate(optimiser, 0.05, weight_decay=0.2)
+    spared = {"backbone.pos_embed", "backbone.cls_token"}
+    for name, parameter in framework.encoder.net.named_parameters():
+        expected = 0.0 if name in spared or parameter.dim() == 1 else 0.2
+        assert (group_of(optimiser, parameter)["weight_decay"], name) == (expected, name)
+
+
+def test_weight_decay_follows_a_cosine_from_the_first_step_to_the_last():
+    recipe = Recipe("decaying", epochs=10, optimiser=OptimiserConfig(weight_decay=0.04, weight_decay_end=0.4))
+    assert [weight_decay_at(recipe, step, 4) for step in (0, 20, 40)] == pytest.approx([0.04, 0.22, 0.4])
+    assert weight_decay_at(Recipe("constant"), 0, 4) is None
+
+
+def test_the_rate_falls_from_layer_to_layer_below_the_last_and_heads_learn_at_all_of_it():
+    framework, optimiser = transformer(layer_decay=0.5)
+    set_learning_rate(optimiser, 0.08)
+    backbone = framework.encoder.backbone
+    rates = [group_of(optimiser, block.mlp.fc1.weight)["lr"] for block in backbone.blocks]
+    assert rates[-1] == 2 * rates[-2] == 2 ** (len(rates) - 1) * rates[0]
+    assert group_of(optimiser, backbone.patch_embed.proj.weight)["lr"] == rates[0] / 2
+    assert group_of(optimiser, framework.encoder.projector[0].weight)["lr"] == 0.08
+
+
+def test_networks_that_do_not_tell_their_layers_refuse_layer_decay():
+    with pytest.raises(UserError, match="layer_decay"):
+        encoder_optimiser(OptimiserConfig(layer_decay=0.5), framework_of_ones())

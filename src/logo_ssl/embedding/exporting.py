@@ -19,7 +19,7 @@ from .. import __version__
 from ..errors import UserError
 from ..eval.encoder import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder
 from ..files import check_output, refuse_existing, write
-from ..models.backbones import RESNETS, plain_weights, weight_bytes
+from ..models.backbones import RESNETS, plain_weights, transformer_options, weight_bytes
 from ..models.batch_norm import with_plain_batch_norm
 from ..recipes import recipe_as_written
 from .embeddings import RGB, Encoder
@@ -67,7 +67,7 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
     name, options = name.removeprefix("timm/"), dict[str, Any](num_classes=0)
     if encoder.channels != RGB:
         options["in_chans"] = encoder.channels
-    sized: dict[str, Any] = {"img_size": encoder.size, "dynamic_img_size": True, "dynamic_img_pad": True}
+    sized = transformer_options(encoder.size, *encoder.architecture[2:])  # type: ignore[arg-type] (its pooling)
     try:
         return timm.create_model(name, **options, **sized), options | sized
     except TypeError:  # convolutional networks take any size, and have no such option
@@ -76,7 +76,7 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
 
 def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
     """Backbone and stem of a network that we build."""
-    name, stem = encoder.architecture
+    name, stem, *_ = encoder.architecture
     if name in ("torchvision", "timm"):
         raise UserError(
             f"{encoder.name} is {name}'s own and loads there as {stem}; export a run or a checkpoint, or this one "
@@ -127,13 +127,14 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     """What a file says of its weights: network, input, and the recipe where they come from a run."""
-    name, stem = encoder.architecture or ("", "")
+    name, stem, *pooling = encoder.architecture or ("", "")
     if name in ("torchvision", "timm"):
         name, stem = f"{name}/{stem}", ""
     about = {
         "format": "pt",
         "backbone": name,
         "stem": stem,
+        "pooling": pooling[0] if pooling else "default",
         "size": str(encoder.size),
         "mean": json.dumps(encoder.mean),
         "std": json.dumps(encoder.std),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
-from ..models.backbones import with_our_positions
+from ..models.backbones import set_size, with_our_positions
 from ..models.external_checkpoints import (
     SUFFIXES,
     EncoderStem,
@@ -65,7 +65,8 @@ class FrozenEncoder:
     run: Run | None = None
     """The run it comes from, if it does."""
     architecture: tuple[str, ...] = ()
-    """Backbone and stem, or the library and its name for it: what the weights do not tell, as strides."""
+    """Backbone, stem, and pooling if it is not the default; or the library and its name for it: what the weights do
+    not tell, as strides."""
     unfinished: str | None = None
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
@@ -120,6 +121,8 @@ class EncoderOptions:
         if not all(value > 0 for value in looks["std"]):
             raise UserError(f"std={self.std}: must be above 0.")
         size = self.size or found.size
+        if size != found.size:
+            set_size(found.backbone, size)
         shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
         return replace(
             found,
@@ -234,8 +237,8 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
                 remove_classifier(network := torchvision.models.get_model(name, weights=None))
             case ("timm", name):
                 network = _of_timm(name, encoder.size, pretrained=False)
-            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem):
-                network = _untrained(name, stem, encoder.channels, encoder.size).backbone
+            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem, *pooling):
+                network = _untrained(name, stem, encoder.channels, encoder.size, *pooling).backbone
     if network is not None:
         known = weights_fingerprint(network.state_dict(), *encoder.architecture)
         if known != encoder.fingerprint:
@@ -304,13 +307,15 @@ def _not_fetched(what: str, error: Exception) -> UserError:
     )
 
 
-def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) -> FrozenEncoder:
+def _untrained(
+    name: str, stem: EncoderStem, channels: int, size: int | None, pooling: Any = "default"
+) -> FrozenEncoder:
     """A backbone of ours as it is before training: always the same, whatever was drawn before."""
     if size is None:
         size = IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        backbone = build_backbone(name, "imagenet" if stem == "imagenet" else "cifar", channels, size)
+        backbone = build_backbone(name, "imagenet" if stem == "imagenet" else "cifar", channels, size, pooling)
     if stem in ("solo-learn", "lightly"):
         network: Any = backbone
         if not isinstance(getattr(network, "conv1", None), nn.Conv2d):
@@ -323,7 +328,7 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
     if channels != len(mean):
         mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
+    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=_architecture(name, stem, pooling))
 
 
 def _from_checkpoint(path: Path, asked: EncoderOptions) -> FrozenEncoder:
@@ -362,7 +367,7 @@ def _from_run(run: Run) -> FrozenEncoder:
         needs["size"],
         says=says,
         run=run if run.recipe_file.is_file() else None,
-        architecture=(needs["backbone"], needs["stem"]),
+        architecture=_architecture(needs["backbone"], needs["stem"], needs["pooling"]),
         unfinished=None if newest.ended else newest.progress,
         heads=newest.heads,
     )
@@ -372,13 +377,17 @@ def _from_file(path: Path) -> FrozenEncoder:
     """A backbone that we wrote, into a run or by `logo-ssl export --to safetensors` or `--to hf`."""
     try:
         weights, needs = read_backbone(path)
-        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"], needs["pooling"])
         encoder.backbone.load_state_dict(weights)
     except BROKEN as error:
         raise UserError(f"{path} is not a whole encoder ({error}); write or copy it again.") from error
     run = Run(path.parent)
     known = run if path.name == run.backbone_file.name and run.recipe_file.is_file() else None  # else a file alone
     return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=(), run=known)
+
+
+def _architecture(name: str, stem: str, pooling: str) -> tuple[str, ...]:
+    return (name, stem) if pooling == "default" else (name, stem, pooling)
 
 
 def _is_ours(path: Path) -> bool:

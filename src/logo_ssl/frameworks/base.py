@@ -25,6 +25,8 @@ class FrameworkTraits(NamedTuple):
     """Into how many parts a batch should divide evenly."""
     constant_lr: bool = True
     """Whether a predictor keeps its learning rate while the rest decays; latents may collapse where it does not."""
+    sharpness: str = ""
+    """The field to lower if targets become even, so that nothing is learned."""
 
     @classmethod
     def of(cls, config: object) -> "FrameworkTraits":

@@ -24,6 +24,8 @@ class MoCoConfig:
     """Width of the latents."""
     head: Literal["linear", "mlp", "mlp-bn"] = "mlp"
     """The projector: one linear layer (MoCo v1), a hidden layer in between (v2), or that with batch norm."""
+    last_norm: bool = False
+    """A batch norm without affine at the end of the projector."""
     tau: Positive = 0.2
     """Temperature of InfoNCE."""
     m: Share = 0.999
@@ -45,7 +47,7 @@ class MoCo(Framework):
         super().__init__()
         self.config = config
         hidden = [] if config.head == "linear" else [n_features]
-        projector = mlp([n_features, *hidden, config.dim], norm=config.head == "mlp-bn")
+        projector = mlp([n_features, *hidden, config.dim], norm=config.head == "mlp-bn", last_norm=config.last_norm)
         self.encoder = Encoder(backbone, projector, config.splits)
         set_synchronised(self.encoder, False)  # statistics shared with the keys would give the answer away
         self.momentum_encoder = momentum_copy(self.encoder)

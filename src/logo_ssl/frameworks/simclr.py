@@ -22,6 +22,8 @@ class SimCLRConfig:
     """Width of the latents."""
     tau: Positive = 0.5
     """Temperature of InfoNCE."""
+    last_norm: bool = False
+    """A batch norm without affine at the end of the projector."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "SimCLR":
         """The framework on a backbone."""
@@ -34,7 +36,7 @@ class SimCLR(Framework):
     def __init__(self, config: SimCLRConfig, backbone: nn.Module, n_features: int) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(backbone, mlp([n_features, n_features, config.dim]))
+        self.encoder = Encoder(backbone, mlp([n_features, n_features, config.dim], last_norm=config.last_norm))
 
     def similarity(self, q: Latent, t: Latent) -> PerImage:
         """InfoNCE (Eq. 1) with the 2 (B - 1) crops of other images as negatives, whichever process holds them."""

@@ -6,12 +6,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import safetensors.torch
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from .batch_norm import with_our_batch_norm
 
 Stem = Literal["imagenet", "cifar"]
+Pooling = Literal["default", "token", "mean"]
+POOLINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "token": {"global_pool": "token"},
+    "mean": {"global_pool": "avg", "fc_norm": False},  # the last norm stays where it is: the same weights serve both
+}
+"""What timm calls the features of a vision transformer."""
 LENGTH = 8
 """Bytes that tell how long the head of a safetensors file is, and what its length is a multiple of."""
 
@@ -104,13 +113,22 @@ def refuse_unknown_backbone(name: str) -> None:
         )
 
 
-def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> Backbone:
+def build_backbone(
+    name: str,
+    stem: Stem = "imagenet",
+    channels: int = 3,
+    size: int | None = None,
+    pooling: Pooling = "default",
+    drop_path: float = 0.0,
+) -> Backbone:
     """The named network without classifier, with our batch norm."""
     refuse_unknown_backbone(name)
-    if name in FAMILIES:
-        net, n_features = FAMILIES[name](channels, stem)
+    if name not in FAMILIES:
+        net, n_features = _timm(name.removeprefix("timm/"), channels, size, pooling, drop_path)
+    elif pooling != "default" or drop_path:
+        raise UserError(f"backbone={name}: pooling and drop_path are for timm/NAME.")
     else:
-        net, n_features = _timm(name.removeprefix("timm/"), channels, size)
+        net, n_features = FAMILIES[name](channels, stem)
     backbone = cast(Backbone, with_our_batch_norm(net))
     backbone.num_features = n_features
     return backbone
@@ -127,14 +145,23 @@ def draw_as_torch_does(backbone: nn.Module) -> None:
             module.reset_parameters()
 
 
-def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
+def transformer_options(size: int | None, pooling: Pooling = "default") -> dict[str, Any]:
+    """What a vision transformer of timm is told: its size, to take smaller crops as well, and its features."""
+    return {"img_size": size, "dynamic_img_size": True, "dynamic_img_pad": True} | POOLINGS[pooling]
+
+
+def _timm(name: str, channels: int, size: int | None, pooling: Pooling, drop_path: float) -> tuple[nn.Module, int]:
     import timm  # slow to import: only where it is needed
 
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    if drop_path:
+        options["drop_path_rate"] = drop_path
     net: Any
-    try:  # transformers want to know the size of their input, and must accept local crops beside global ones
-        net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True, dynamic_img_pad=True)
-    except TypeError:
+    try:
+        net = timm.create_model(name, **options, **transformer_options(size, pooling))
+    except TypeError as error:
+        if pooling != "default":
+            raise UserError(f"pooling={pooling}: must be default; timm/{name} has no class token.") from error
         net = timm.create_model(name, **options)
     # Some networks widen their features once more before the classifier, which then counts.
     return net, int(getattr(net, "head_hidden_size", None) or net.num_features)
@@ -154,6 +181,32 @@ def with_our_positions(backbone: nn.Module, weights: Mapping[str, Tensor]) -> di
         else value
         for key, value in weights.items()
     }
+
+
+def has_class_attention(backbone: nn.Module) -> bool:
+    """Whether a network is a vision transformer of timm whose class token looks at patches."""
+    net: Any = backbone
+    return getattr(net, "has_class_token", False) and hasattr(getattr(net.blocks[-1], "attn", None), "q_norm")
+
+
+@torch.no_grad()
+def class_attention(backbone: nn.Module, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads h w"]:
+    """How much each head of the last block looks from the class token at each patch, as shares."""
+    net: Any = backbone
+    attn, kept = net.blocks[-1].attn, list[Tensor]()
+    hook = attn.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
+    net(x)
+    hook.remove()
+    q, k, _ = attn.qkv(kept[0]).unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)  # [B heads tokens D]
+    looks = (attn.q_norm(q[:, :, :1]) @ attn.k_norm(k).mT * attn.scale).softmax(dim=-1)[:, :, 0]
+    return looks[..., net.num_prefix_tokens :].unflatten(-1, net.patch_embed.dynamic_feat_size(x.shape[-2:]))
+
+
+def set_size(backbone: nn.Module, size: int) -> None:
+    """Resample a transformer's own position embeddings for images of another size; other networks take any."""
+    net: Any = backbone
+    if hasattr(net, "set_input_size"):
+        net.set_input_size(img_size=size)
 
 
 def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:

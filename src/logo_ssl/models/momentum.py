@@ -13,8 +13,12 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def momentum_copy(network: Network) -> Network:
-    """A copy that no gradient reaches."""
-    return deepcopy(network).requires_grad_(False)
+    """A copy that no gradient reaches, and that drops no paths, as DINO's teacher."""
+    copy = deepcopy(network).requires_grad_(False)
+    for module in copy.modules():
+        if "drop_prob" in vars(module):  # timm's DropPath
+            vars(module)["drop_prob"] = 0.0
+    return copy
 
 
 @torch.no_grad()

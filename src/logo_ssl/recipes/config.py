@@ -16,7 +16,7 @@ from ..data import LoadingConfig
 from ..errors import UserError, nearest
 from ..files import read_json
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
-from ..models.backbones import refuse_unknown_backbone
+from ..models.backbones import Pooling, refuse_unknown_backbone
 from ..ranges import Allowed, Count, NotNegative, Positive, Seed, at_least, check_range
 from ..run import Run
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
@@ -77,7 +77,11 @@ class OptimiserConfig:
     momentum: Annotated[float, Allowed(lambda value: 0 <= value < 1, "0 <= momentum < 1")] = 0.9
     """Momentum of SGD and LARS."""
     weight_decay: NotNegative = 1e-4
-    """Weight decay; LARS and AdamW spare biases and norms."""
+    """Weight decay; LARS and AdamW spare biases, norms, and a transformer's position embeddings and class token."""
+    weight_decay_end: NotNegative | None = None
+    """Weight decay at the end of a cosine, as DINO's 0.4 from 0.04; by default it stays the same."""
+    layer_decay: Annotated[float, Allowed(lambda factor: 0 < factor <= 1, "0 < layer_decay <= 1")] = 1.0
+    """Factor of the learning rate from each layer of a timm network to the one before it; 1: all learn alike."""
     clip: NotNegative = 0.0
     """Largest norm of the encoder's gradient; 0 does not clip."""
 
@@ -94,6 +98,10 @@ class Recipe:
     """tiny, small-alexnet, resnet18 (34, 50, 101, 152), wide_resnet50_2, timm/NAME, or one of your own."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
+    pooling: Pooling = "default"
+    """Features of a vision transformer: its class token, or the mean of its patches; default: as timm has it."""
+    drop_path: Annotated[float, Allowed(lambda rate: 0 <= rate < 1, "0 <= drop_path < 1")] = 0.0
+    """Stochastic depth of a timm network: how often its last block is left out, earlier ones less."""
     init: str | None = None
     """Start from these backbone weights: `pretrained`, torchvision/NAME, timm/NAME, a run folder, or a checkpoint."""
     initialisation: Literal["library", "torch"] = "library"

@@ -10,7 +10,19 @@ import yaml
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
-from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from ..frameworks import (
+    BarlowTwinsConfig,
+    BYOLConfig,
+    DINOConfig,
+    FrameworkConfig,
+    MoCoConfig,
+    NNCLRConfig,
+    SimCLRConfig,
+    SimSiamConfig,
+    SupervisedConfig,
+    SwAVConfig,
+    VICRegConfig,
+)
 from ..run import Run
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
 from .config import PARTS, OptimiserConfig, PaperRow, Recipe, read_recipe
@@ -191,6 +203,40 @@ IMAGENETTE = replace(
     crops=replace(IMAGENET100.crops, global_size=128, local_size=64, global_scale=BASELINE_SCALE),
 )
 
+# Not measured yet: frameworks with the settings of lightly's CIFAR-10 and Imagenette benchmarks
+# (docs/source/getting_started/benchmarks in its repository), their learning rates for batches of 256.
+SGD = OptimiserConfig(lr=0.06, weight_decay=5e-4)
+ADAM = OptimiserConfig("adamw", lr=1e-3, weight_decay=1e-6)
+LARS = OptimiserConfig("lars", lr=0.3, weight_decay=1e-4, warmup_epochs=20)
+ON_IMAGENETTE: dict[str, tuple[FrameworkConfig, OptimiserConfig]] = {
+    "simsiam": (SimSiamConfig(), SGD),
+    "byol": (BYOLConfig(m=0.99), SGD),
+    "simclr": (SimCLRConfig(tau=0.5), SGD),
+    "nnclr": (NNCLRConfig(tau=0.5, queue=4096), SGD),
+    "swav": (SwAVConfig(prototypes=3000, epsilon=0.05), ADAM),
+    "dino": (DINOConfig(m=0.99, tau_t=0.07, tau_t_start=0.04), SGD),
+    "vicreg": (VICRegConfig(), LARS),
+    "barlow-twins": (BarlowTwinsConfig(), SGD),
+}
+ON_CIFAR10: dict[str, tuple[FrameworkConfig, OptimiserConfig]] = {
+    "nnclr": (NNCLRConfig(tau=0.5, queue=4096), replace(SGD, lr=0.12)),
+    "swav": (SwAVConfig(hidden=512, epsilon=0.05), replace(ADAM, lr=2e-3)),
+    "dino": (DINOConfig(m=0.99, tau_t=0.07, tau_t_start=0.04), replace(SGD, lr=0.12)),
+    "vicreg": (VICRegConfig(), LARS),  # lightly has no such row: its Imagenette's, and solo-learn's for CIFAR-10
+    "barlow-twins": (BarlowTwinsConfig(layers=2), replace(SGD, lr=0.12)),
+}
+# Nor are vision transformers: DINO's and MoCo v3's optimisers for ViT-S on ImageNet (main_dino.py, CONFIG.md), with a
+# last layer and a queue for 9,469 images.
+VIT = replace(IMAGENETTE, backbone="timm/vit_small_patch16_224")
+DINOS = OptimiserConfig("adamw", 5e-4, 1e-6, warmup_epochs=10, weight_decay=0.04, weight_decay_end=0.4, clip=3.0)
+MOCO_V3S = OptimiserConfig("adamw", 1.5e-4, warmup_epochs=27, weight_decay=0.1)
+UNMEASURED = (
+    (replace(TUNED, name="cifar10"), ON_CIFAR10),
+    (IMAGENETTE, ON_IMAGENETTE),
+    (replace(VIT, drop_path=0.1), {"dino-vit": (DINOConfig(batch_norm=False, tau_t=0.07, tau_t_start=0.04), DINOS)}),
+    (VIT, {"moco-vit": (TUNED_MOCO, MOCO_V3S)}),
+)
+
 RESNET50 = _family(
     replace(IMAGENET100, name="imagenet100-resnet50", backbone="resnet50"),
     {"moco": MoCoConfig(tau=0.07)},
@@ -220,6 +266,12 @@ RECIPES: dict[str, Recipe] = {
         ),
         CIFAR10_BEST,
         *_family(IMAGENETTE, {"moco": TUNED_MOCO}, {}, papers=False),
+        *(
+            recipe
+            for base, rows in UNMEASURED
+            for name, (config, optimiser) in rows.items()
+            for recipe in _family(replace(base, optimiser=optimiser), {name: config}, {}, papers=False)
+        ),
         *_family(
             STL10,
             {"moco": MoCoConfig(tau=0.2, queue=16384), "simsiam": SimSiamConfig()},

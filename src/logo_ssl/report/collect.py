@@ -19,7 +19,8 @@ from ..data.decode import look_at
 from ..errors import DataMissing, UserError
 from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
-from ..knn import extract, nearest_neighbours
+from ..knn import extract, nearest_neighbours, prepared
+from ..models.backbones import class_attention, has_class_attention
 from ..recipes import RECIPES, Recipe, differences, flat, is_harmless, literal, read_recipe, unused
 from ..run import Run
 from ..strategies import LoGoConfig
@@ -35,9 +36,10 @@ from .affinity import (
     rows_by_class,
     test_or_train,
 )
-from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
+from .gallery import LARGE, Attention, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
 from .summary import Collected, Missing, RunSummary, Stamps, stamps
 
+ATTENDED = 4  # images on which attention is shown
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at newer checkpoints of a run: they take from its time
 QUERIES, NEAR = 6, 6  # images shown with their neighbours, and how many of these
@@ -129,6 +131,7 @@ class RunCollector:
     def _collect(self, run: Run, recipe: Recipe) -> Collected:
         """Crops, and neighbours, maps and affinities if the encoder and its data are there."""
         crops, seen, comparisons, missing = None, None, list[Comparison](), list[Missing]()
+        attention = list[Attention]()
         if self.crops:
             with self._noting("crops", missing):
                 data = self._images(recipe, recipe.crops.global_size)
@@ -143,11 +146,14 @@ class RunCollector:
                     missing.append(Missing("the finished encoder", f"shown is {encoder.unfinished}."))
                 with self._noting("neighbours and maps", missing):
                     seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
+                if has_class_attention(encoder.backbone):
+                    with self._noting("attention", missing):
+                        attention = attention_maps(encoder, data, self.seed, self.device)
                 if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
                     with self._noting("affinities", missing):
                         measures = load_measures(run, self.device, encoder)
                         comparisons = comparisons_for_page(measures, data, recipe.loading.max_side, self.seed)
-        return Collected(crops, seen, comparisons, missing)
+        return Collected(crops, seen, comparisons, attention, missing)
 
     @contextmanager
     def _noting(self, what: str, missing: list[Missing]) -> Iterator[None]:
@@ -233,6 +239,20 @@ def _sample(
         names = [printable(class_name(data.classes, label)) if label >= 0 else None for label in labels.tolist()]
         images = [image._replace(label=name) for image, name in zip(images, names, strict=True)]
     return Sample(images, kept, labels, F.normalize(features, dim=1))
+
+
+def attention_maps(encoder: FrozenEncoder, data: ImageSet, seed: int, device: str = "auto") -> list[Attention]:
+    """Which patches the class token looks at in some held-out images, or training images if there are no others."""
+    part, split = test_or_train(data, encoder)
+    rows = torch.tensor(rows_by_class(split, ATTENDED, stream(seed, "report attention"))[:ATTENDED])
+    shown, side = _squares(split, rows, encoder.size), best_device(device)
+    x = prepared(shown.array.to(side), encoder.mean, encoder.std, encoder.size)
+    looks = class_attention(encoder.backbone.to(side), x).cpu().numpy()
+    kept = rows if shown.labels is None else shown.labels
+    return [
+        Attention(Pictured(visible(pixels.permute(1, 2, 0).numpy()), image_name(split, row, part, data)), heads)
+        for pixels, row, heads in zip(shown.array, kept.tolist(), looks, strict=True)
+    ]
 
 
 def _squares(split: Split, rows: Int[Tensor, " N"], size: int) -> Split:

@@ -17,6 +17,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito
 OF_GROUPS = (*COLOURS, "#56B4E9", "#999933", "#AA4499")  # and Tol's, for classes and clusters
 SYMBOLS = "●■◆✚▲✖★"  # seven and eight colours tell 56 classes apart
 TILE, MANY, SMALL_TILE = 96, 1000, 64  # pixels of an image on the map, and if there are more than so many
+DARK = 0.15  # brightness of what no head looks at
 LARGE = 192  # pixels of an image among the neighbours
 LEAST_FOR_TSNE = 10
 SAME = 1e-6  # features that differ less are equal
@@ -90,6 +91,19 @@ class FeatureMap(NamedTuple):
         return self.large.get(row, self.images[row].pixels)
 
 
+class Attention(NamedTuple):
+    """An image, and how much each head looks at each of its patches, as shares."""
+
+    image: Pictured
+    heads: Float[np.ndarray, "heads h w"]
+
+    def pictures(self) -> dict[str, Pixels]:
+        """The image, lit where the class token looks: the mean of all heads, then each."""
+        heads = {f"head {i + 1}": head for i, head in enumerate(self.heads)}
+        maps = {"mean of heads": self.heads.mean(axis=0)} | heads
+        return {"image": self.image.pixels} | {name: lit(self.image.pixels, each) for name, each in maps.items()}
+
+
 class Group(NamedTuple):
     """An image and its crops, with how alike each is to the reference, from 0 to 1."""
 
@@ -140,6 +154,13 @@ def thumbnail(pixels: Pixels, side: int, box: Sequence[float] | None = None) -> 
         pen.rectangle((left - 1, top - 1, left + wide, top + tall), outline="white", width=3)
         pen.rectangle((left, top, left + wide - 1, top + tall - 1), outline="black", width=1)
     return _webp(image)
+
+
+def lit(pixels: Pixels, light: Float[np.ndarray, "h w"]) -> Pixels:
+    """An image that is dark where there is little light."""
+    size = (pixels.shape[1], pixels.shape[0])
+    scaled = np.asarray(Image.fromarray(light / light.max()).resize(size, Image.Resampling.BILINEAR))
+    return (pixels * (DARK + (1 - DARK) * scaled[..., None])).astype(np.uint8)
 
 
 def atlas(images: Sequence[Pixels]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ..files import read_json
 from ..run import LOCK, Run, runs_below
-from .gallery import Comparison, FeatureMap
+from .gallery import Attention, Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page
 RECENT = 20  # lines of the log that tell how fast a run is now
@@ -50,6 +50,8 @@ class Collected(NamedTuple):
     """A picture of the crops as the network sees them, as PNG."""
     features: FeatureMap | None = None
     comparisons: Sequence[Comparison] = ()
+    attention: Sequence[Attention] = ()
+    """Of a vision transformer."""
     missing: Sequence[Missing] = ()
 
 

@@ -94,7 +94,8 @@ def build(
     mean, std = statistics(data.train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
+        size, pooling = recipe.crops.global_size, recipe.pooling
+        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, size, pooling, recipe.drop_path)
         if recipe.initialisation == "torch":
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:

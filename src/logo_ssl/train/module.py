@@ -19,7 +19,7 @@ from ..system.distributed import all_mean, gather_objects, index_device, local_s
 from ..system.hardware import to_device
 from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
-from .optim import encoder_optimiser, planned_step, rate_at, set_learning_rate
+from .optim import encoder_optimiser, planned_step, rate_at, set_learning_rate, weight_decay_at
 
 
 class NonFiniteGuard(nn.Module):
@@ -218,7 +218,8 @@ class Pretraining(L.LightningModule):
         config = self.recipe.optimiser
         lr = rate_at(self.recipe, self.global_step, self.steps_per_epoch)
         optimiser = self._encoder_optimiser()
-        set_learning_rate(optimiser.optimizer, lr, config.lr)
+        weight_decay = weight_decay_at(self.recipe, self.global_step, self.steps_per_epoch)
+        set_learning_rate(optimiser.optimizer, lr, config.lr, weight_decay)
         if config.clip:
             torch.nn.utils.clip_grad_norm_(self._trained(), config.clip)
         optimiser.step()

@@ -136,6 +136,8 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
         cause = "the predictor's learning rate falls with the encoder's: use framework.constant_lr=True"
     elif logo.lam > 0 and logo.affinity == "cosine":
         cause = "the affinity is a cosine, which the paper saw collapse: use strategy.affinity=learned"
+    elif field := recipe.framework_traits.sharpness:
+        cause = f"targets are even, so that nothing is learned: lower framework.{field}"
     else:
         return f"A lower optimiser.lr{' or a smaller strategy.lam' if logo.lam > 0 else ''} usually helps."
     return f"Most likely {cause}."

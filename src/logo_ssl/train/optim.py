@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from timm.models import group_parameters
 from timm.optim import Lars
 from torch import nn
 
+from ..errors import UserError
 from ..frameworks import Framework
 from ..recipes import OptimiserConfig, Recipe
 
@@ -16,8 +18,11 @@ def learning_rate(config: OptimiserConfig, step: float, steps: int, warmup_steps
     """eta_t: linear warm-up, then eta_min + (eta_max - eta_min)(1 + cos(t pi / T)) / 2."""
     if step < warmup_steps:
         return config.lr * min(1.0, (step + 1) / warmup_steps)
-    t = (step - warmup_steps) / max(steps - warmup_steps, 1)
-    return config.eta_min + 0.5 * (config.lr - config.eta_min) * (1 + math.cos(math.pi * t))
+    return _cosine(config.lr, config.eta_min, (step - warmup_steps) / max(steps - warmup_steps, 1))
+
+
+def _cosine(start: float, end: float, t: float) -> float:
+    return end + 0.5 * (start - end) * (1 + math.cos(math.pi * t))
 
 
 def rate_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
@@ -40,17 +45,37 @@ def planned_step(recipe: Recipe, step: int, steps_per_epoch: int) -> tuple[float
     return place, last
 
 
+def weight_decay_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float | None:
+    """A recipe's weight decay at a step of its run; None where it stays the same."""
+    config = recipe.optimiser
+    if config.weight_decay_end is None:
+        return None
+    place, last = planned_step(recipe, step, steps_per_epoch)
+    return _cosine(config.weight_decay, config.weight_decay_end, place / last)
+
+
 def encoder_optimiser(
     config: OptimiserConfig, framework: Framework, others: Sequence[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """The optimiser of theta_e, h and others; groups marked `constant_lr` keep the peak rate."""
+    """The optimiser of theta_e, h and others; groups marked `constant_lr` keep the peak rate.
+
+    SGD decays everything, as MoCo and SimSiam do; LARS and AdamW spare biases, norms, and what timm names.
+    """
     constant = {id(p) for p in framework.constant_lr_parameters()}
     trained = [p for p in framework.parameters() if p.requires_grad] + list(others)
-    groups: list[dict[str, Any]] = []
-    for is_constant in (False, True):
-        chosen = [p for p in trained if (id(p) in constant) == is_constant]
-        for part in _decay_groups(chosen, config):
-            groups.append(part | {"constant_lr": is_constant, "lr": config.lr})
+    backbone: Any = framework.encoder.backbone
+    undecayed = getattr(backbone, "no_weight_decay", set)()  # timm's: position embeddings, class token
+    spared = {id(p) for name, p in backbone.named_parameters() if name in undecayed}
+    scales = _layer_scales(backbone, config.layer_decay) if config.layer_decay < 1 else {}
+    members: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
+    for p in trained:
+        is_spared = config.kind != "sgd" and (p.dim() <= 1 or id(p) in spared)
+        members.setdefault((id(p) in constant, is_spared, scales.get(id(p), 1.0)), []).append(p)
+    groups = [
+        {"params": part, "weight_decay": 0.0 if is_spared else config.weight_decay, "decays": not is_spared}
+        | {"lr": scale * config.lr, "lr_scale": scale, "constant_lr": is_constant}
+        for (is_constant, is_spared, scale), part in sorted(members.items(), key=lambda item: item[0])
+    ]
     match config.kind:
         case "sgd":
             return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=_fused(trained))
@@ -60,22 +85,26 @@ def encoder_optimiser(
             return torch.optim.AdamW(groups, lr=config.lr, fused=_fused(trained))
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float, constant: float = 0.0) -> None:
-    """Give every group its rate for the next step; groups marked `constant_lr` get the constant one."""
+def set_learning_rate(
+    optimiser: torch.optim.Optimizer, lr: float, constant: float = 0.0, weight_decay: float | None = None
+) -> None:
+    """Give every group its rate for the next step, and its weight decay if that changes.
+
+    Groups marked `constant_lr` get the constant rate; groups of lower layers get a share of theirs.
+    """
     for group in optimiser.param_groups:
-        group["lr"] = constant if group.get("constant_lr") else lr
+        group["lr"] = (constant if group.get("constant_lr") else lr) * group.get("lr_scale", 1.0)
+        if weight_decay is not None and group["decays"]:
+            group["weight_decay"] = weight_decay
 
 
-def _decay_groups(parameters: list[nn.Parameter], config: OptimiserConfig) -> list[dict[str, Any]]:
-    """SGD decays everything, as MoCo and SimSiam do; LARS and AdamW spare biases and norms."""
-    if config.kind == "sgd":
-        groups = [{"params": parameters, "weight_decay": config.weight_decay}]
-    else:
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-    return [group for group in groups if group["params"]]
+def _layer_scales(backbone: Any, decay: float) -> dict[int, float]:
+    """The share of the learning rate that each parameter of a timm network gets: its last layer all of it."""
+    if not hasattr(backbone, "group_matcher"):
+        raise UserError(f"optimiser.layer_decay={decay}: must be 1; timm/NAME alone knows its layers.")
+    layers: Any = group_parameters(backbone, backbone.group_matcher(), reverse=True)
+    last = max(layers.values())
+    return {id(p): decay ** (last - layers[name]) for name, p in backbone.named_parameters()}
 
 
 def _fused(parameters: list[nn.Parameter]) -> bool | None:

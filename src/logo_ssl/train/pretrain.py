@@ -278,6 +278,7 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "format": "pt",
         "backbone": recipe.backbone,
         "stem": recipe.stem,
+        "pooling": recipe.pooling,
         "size": str(recipe.crops.global_size),
         "mean": json.dumps(module.mean),
         "std": json.dumps(module.std),
