@@ -104,12 +104,8 @@ def _normalised(vectors: np.ndarray) -> np.ndarray:
 # -- What was found, as a picture (.png), a page (.html) or a table (.csv)
 
 COLUMNS, QUERY, SIDE, LARGEST = 6, 240, 180, 480  # neighbours in a row; pixels of a query, a neighbour, and as read
-MARGIN, GAP, LINE, TEXT = (
-    32,
-    14,
-    18,
-    62,
-)  # pixels: around the page, between images, of a line, of what is below an image
+MARGIN, GAP = 32, 14  # pixels around the page, and between images
+LINE, TEXT = 18, 62  # pixels of a line, and of all that is below an image
 LEFT = 2 * MARGIN + QUERY
 WIDTH = LEFT + COLUMNS * (SIDE + GAP) - GAP + MARGIN
 PAPER, INK, SOFT, LINES, EMPTY, BLUE = "#ffffff", "#1c2024", "#667080", "#e6e8ec", "#f0f1f4", "#2563eb"
@@ -189,10 +185,16 @@ def _draw(page: Image.Image, tile: Tile, corner: tuple[int, int], side: int, ink
     (x, y), draw = corner, ImageDraw.Draw(page)
     draw.rectangle((x, y, x + side - 1, y + side - 1), EMPTY)
     if tile.picture is None:
-        draw.text((x + side // 2, y + side // 2), "no image", SOFT, _font("DejaVuSans"), anchor="mm")
+        draw.text(
+            (x + side // 2, y + side // 2),
+            "no image",
+            SOFT,
+            ImageFont.truetype(FONTS / "DejaVuSans.ttf", LETTERS),
+            anchor="mm",
+        )
     else:
         page.paste(ImageOps.pad(tile.picture, (side, side), Image.Resampling.LANCZOS, EMPTY), corner)
-    bold = _font("DejaVuSans-Bold")
+    bold = ImageFont.truetype(FONTS / "DejaVuSans-Bold.ttf", LETTERS)
     draw.text((x, y + side + 8), tile.head, ink, bold)
     indent = int(bold.getlength(f"{tile.head}  "))
     _write(draw, (x + indent, y + side + 8), tile.label, side - indent)
@@ -201,7 +203,7 @@ def _draw(page: Image.Image, tile: Tile, corner: tuple[int, int], side: int, ink
 
 def _write(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str, width: int) -> None:
     """One line, without its middle if it is too long."""
-    text, font = drawable(on_one_line(text)), _font("DejaVuSans")
+    text, font = drawable(on_one_line(text))
     shown, kept = text, len(text)
     while shown and font.getlength(shown) > width:
         kept -= 1
@@ -209,20 +211,34 @@ def _write(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str, width:
     draw.text(corner, shown, SOFT, font)
 
 
-def drawable(text: str) -> str:
-    """The text, with escapes for letters that the font lacks: it has Latin, Greek, Cyrillic, Arabic and more."""
-    letters = _letters()
-    return "".join(each if each in letters else each.encode("ascii", "backslashreplace").decode() for each in text)
+@cache
+def drawable(text: str) -> tuple[str, ImageFont.FreeTypeFont]:
+    """The text and the font that has most of its letters, with escapes for those that no font here has."""
+    best = FONTS / "DejaVuSans.ttf"  # Latin, Greek, Cyrillic, Arabic and more
+    if not set(text) <= _letters(best):
+        best = max([best, *_installed_fonts()], key=lambda file: len(_letters(file).intersection(text)))
+    has = _letters(best)
+    text = "".join(each if each in has else each.encode("ascii", "backslashreplace").decode() for each in text)
+    return text, ImageFont.truetype(best, LETTERS)
 
 
 @cache
-def _letters() -> frozenset[str]:
-    return frozenset(map(chr, FT2Font(str(FONTS / "DejaVuSans.ttf")).get_charmap()))
+def _installed_fonts() -> list[Path]:
+    """Upright fonts without serifs first."""
+    from matplotlib.font_manager import findSystemFonts  # builds a cache when it is imported
+
+    others = ("bold", "italic", "oblique", "mono", "serif", "light", "thin", "black")
+    return sorted(map(Path, findSystemFonts()), key=lambda file: sum(word in file.name.lower() for word in others))
 
 
 @cache
-def _font(name: str) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(FONTS / f"{name}.ttf", LETTERS)
+def _letters(file: Path) -> frozenset[str]:
+    """Those of a font; none if it cannot be drawn at this size."""
+    try:
+        ImageFont.truetype(file, LETTERS)
+        return frozenset(map(chr, FT2Font(str(file)).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
 
 
 def _address(picture: Image.Image) -> str:
