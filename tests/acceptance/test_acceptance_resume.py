@@ -150,10 +150,13 @@ def source_before(tmp_path_factory) -> Path:
     return folder / "src"
 
 
-def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_and_measured(logo, cwd, data, run, source_before):
+def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_measured_and_continued(
+    logo, cwd, data, run, source_before
+):
     with patch("command_line.SOURCE", source_before):
         done = ended(started("pretrain", "tiny", "--data", data, "--out", "old", *options(), cwd=cwd))
     assert done.code == 0, done.err
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(logo_ssl.load(cwd / "old")(x), logo_ssl.load(run)(x))
     assert logo("eval", "knn", "old", "--out", "knn.json").code == 0
+    assert logo("resume", "old", "--epochs", "2").code == 0

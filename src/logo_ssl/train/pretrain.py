@@ -257,7 +257,11 @@ def newest_saved(run: Run, say: Say) -> Saved | None:
     if (file := newest_whole(run.checkpoints, say)) is None:
         return None
     state = load(file)
-    return Saved(file, state["global_step"], state["steps_per_epoch"], Recipe.from_json(state["recipe"]), state["data"])
+    data = state["data"]
+    if isinstance(data, str):  # of before 19 November 2026: "N images, FINGERPRINT"
+        images, _, fingerprint = data.partition(" images, ")
+        data = {"images": int(images), "fingerprint": fingerprint}
+    return Saved(file, state["global_step"], state["steps_per_epoch"], Recipe.from_json(state["recipe"]), data)
 
 
 def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Saved | None) -> None:
