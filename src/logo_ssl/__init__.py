@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .embedding import export as export
     from .embedding import load as load
     from .embedding import search as search
-    from .embedding.transformer import LoGoFeatures as LoGoFeatures
+    from .embedding.scikit_learn import LoGoFeatures as LoGoFeatures
     from .recipes import RECIPES as RECIPES
     from .recipes import Recipe as Recipe
     from .run import Run as Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Imported when first used: `logo-ssl --version` and the report need no torch.
 _HOMES = {
-    "LoGoFeatures": "embedding.transformer",
+    "LoGoFeatures": "embedding.scikit_learn",
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "Run": "run",

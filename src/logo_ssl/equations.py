@@ -1,4 +1,4 @@
-"""Eqs. 3-6 of the paper, as pure functions of global and local crops.
+"""Eqs. 3-6 of the paper and the gradient ratio that balances Eq. 9, as pure functions of global and local crops.
 
 Sums run over pairs of crops, means over images: Eqs. 3 and 4 give the sum over their pairs, as the paper writes them.
 """

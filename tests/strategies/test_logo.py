@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from logo_ssl.equations import draw_partners, local_to_local
 from logo_ssl.regressor import frozen
-from logo_ssl.similarity import negative_cosine
+from logo_ssl.similarity_losses import negative_cosine
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.strategies.base import assign_roles
 from logo_ssl.types import Projections, StepRandomness

@@ -10,7 +10,7 @@ from torch import nn
 
 from logo_ssl.frameworks import BYOL, BYOLConfig, MoCo, SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.similarity import negative_cosine
+from logo_ssl.similarity_losses import negative_cosine
 from logo_ssl.strategies import LoGo, TwoViewConfig
 from logo_ssl.train import Pretraining
 from logo_ssl.types import Projections

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick, scheduled_momentum
 from ..ranges import Count, Share
-from ..similarity import negative_cosine
+from ..similarity_losses import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework
 

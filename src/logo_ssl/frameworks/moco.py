@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..models import Encoder, Queue, follow, mlp, momentum_copy, pick
 from ..models.batch_norm import fitting_splits, set_synchronised
 from ..ranges import Count, Positive, Share
-from ..similarity import info_nce
+from ..similarity_losses import info_nce
 from ..system.distributed import all_gather, index_device, permute_across_ranks, world_size
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
 from .base import Framework

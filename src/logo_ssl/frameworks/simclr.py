@@ -8,7 +8,7 @@ from torch import nn
 
 from ..models import Encoder, mlp, pick
 from ..ranges import Count, Positive
-from ..similarity import info_nce
+from ..similarity_losses import info_nce
 from ..system.distributed import all_gather, local_slice
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework

@@ -6,7 +6,7 @@ from torch import nn
 
 from ..models import Encoder, mlp, per_crop, pick
 from ..ranges import Count
-from ..similarity import negative_cosine
+from ..similarity_losses import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework
 

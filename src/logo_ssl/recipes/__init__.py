@@ -18,7 +18,7 @@ from .config import (
     refuse_harmful,
     unused,
 )
-from .paper import RECIPES, find_recipe, literal, tuned
+from .registry import RECIPES, find_recipe, literal, tuned
 
 __all__ = [
     "AUTO",

@@ -8,7 +8,7 @@ from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
 from ..system.terminal import counted
 from .config import Recipe
-from .paper import RECIPES
+from .registry import RECIPES
 
 AUTO = "auto"
 """The name of the recipe that is chosen."""

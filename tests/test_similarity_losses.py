@@ -3,7 +3,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from logo_ssl.similarity import info_nce, negative_cosine
+from logo_ssl.similarity_losses import info_nce, negative_cosine
 
 
 def test_eq1_equals_the_naive_double_loop(random):

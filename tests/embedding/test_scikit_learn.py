@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import logo_ssl
 from logo_ssl import LoGoFeatures
-from logo_ssl.embedding.transformer import _seed
+from logo_ssl.embedding.scikit_learn import _seed
 from logo_ssl.errors import UserError
 
 MUST_PASS = {
