@@ -11,13 +11,14 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
 from logo_ssl import cli
-from logo_ssl.cli import COMMANDS, PROTOCOLS, Command
+from logo_ssl.cli import COMMANDS, PROTOCOLS
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -110,14 +111,17 @@ class Failing:
         raise ZeroDivisionError("of ours")
 
 
+FAIL = SimpleNamespace(about="fail", commands=None, load=lambda: Failing)
+
+
 def test_a_disk_that_refuses_is_told_with_the_file(capsys, monkeypatch):
-    monkeypatch.setitem(COMMANDS, "fail", Command("fail", Failing))
+    monkeypatch.setitem(COMMANDS, "fail", FAIL)
     assert run(capsys, "fail") == (2, "", "logo-ssl: runs/x: No space left on device.\n")
     assert run(capsys, "fail", "--how", "false")[0] == 1
 
 
 def test_an_error_that_nobody_foresaw_is_pythons_own_for_who_calls_main(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "fail", Command("fail", Failing))
+    monkeypatch.setitem(COMMANDS, "fail", FAIL)
     with pytest.raises(ZeroDivisionError):
         cli.main(["fail", "--how", "ours"])
 
@@ -125,7 +129,7 @@ def test_an_error_that_nobody_foresaw_is_pythons_own_for_who_calls_main(monkeypa
 def test_the_shell_gets_one_line_and_the_traceback_in_a_file(capsys, monkeypatch, tmp_path):
     from logo_ssl.__main__ import main
 
-    monkeypatch.setitem(COMMANDS, "fail", Command("fail", Failing))
+    monkeypatch.setitem(COMMANDS, "fail", FAIL)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["logo-ssl", "fail", "--how", "ours"])
     with pytest.raises(SystemExit) as stop:

@@ -94,7 +94,7 @@ def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, m
 
 def test_a_falling_knn_is_a_sign_of_collapse_but_not_if_the_learning_rate_rose(data, tmp_path, monkeypatch):
     scores = iter([20.0, 80.0, 90.0, 40.0, 50.0, 60.0, 10.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(monitors.OnlineKNN, "accuracy", lambda *arguments: next(scores))
     run, _ = train(SMALL, data, tmp_path / "run", on_collapse="stop")
     resume(run.path, console=console(), epochs=4)
     assert signs_of_collapse(list(run.metrics()), SMALL) == []
@@ -104,6 +104,6 @@ def test_a_falling_knn_is_a_sign_of_collapse_but_not_if_the_learning_rate_rose(d
 
 def test_falling_behind_an_untrained_encoder_is_said_and_stops_no_run(data, tmp_path, monkeypatch):
     scores = iter([90.0, 30.0, 31.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(monitors.OnlineKNN, "accuracy", lambda *arguments: next(scores))
     _, said = train(SMALL, data, tmp_path / "run", on_collapse="stop")
     assert "kNN is 31.0 %, and the untrained encoder had 90.0 %" in said
