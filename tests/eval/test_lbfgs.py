@@ -141,8 +141,8 @@ def test_over_folds_every_image_is_classified_once_by_the_others():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_finds_the_same_minima():
     data = blobs()
-    there = fit_path(data.features.cuda(), data.labels.cuda(), 5, WEIGHTS[::4], **EXACT)
-    for ours, (w, reference) in zip(there, fit_path(*data, 5, WEIGHTS[::4], **EXACT), strict=True):
+    there = fit_path(data.features.cuda(), data.labels.cuda(), 5, WEIGHTS[:20:5], **EXACT)
+    for ours, (w, reference) in zip(there, fit_path(*data, 5, WEIGHTS[:20:5], **EXACT), strict=True):
         assert ours.probe.weight.is_cuda
         found = LinearProbe(*(part.cpu() for part in ours.probe))
         assert objective(found, data, w) == pytest.approx(objective(reference, data, w), rel=1e-6)

@@ -68,10 +68,12 @@ def fit_path(
     """
     rows = torch.cat([features, features.new_ones(len(features), 1)], dim=1).double()
     # A rotation leaves scores and penalty as they are. Along the principal axes the curvature is nearly diagonal.
+    span = torch.linalg.qr(rows.T).Q if len(rows) < rows.shape[1] else None  # a few images span few axes
+    rows = rows if span is None else rows @ span
     variance, axes = torch.linalg.eigh(rows.T @ rows)
-    axes = axes[:, variance > NEGLIGIBLE * variance[-1]]  # at most as many as there are images
-    design = rows @ axes
-    del rows  # as large
+    axes = axes[:, variance > NEGLIGIBLE * variance[-1]]
+    design, axes = rows @ axes, axes if span is None else span @ axes
+    del rows, span  # as large
     before = theta = design.new_zeros(design.shape[1], n_classes)
     for w in sorted(set(weights), reverse=True):
         start = 2 * theta - before  # straight on over log w
