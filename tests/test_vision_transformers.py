@@ -133,9 +133,10 @@ def test_attention_is_what_the_last_block_computes(run):
     torch.testing.assert_close(class_attention(backbone, noise(OTHER)), kept[0][:, :, 0, 1:].unflatten(-1, (4, 4)))
 
 
-def test_the_page_shows_attention_of_transformers_alone(run, folder):
+def test_the_page_shows_attention_if_the_class_token_is_the_feature(run, folder):
+    tokens = logo_ssl.pretrain("tiny", folder / "tokens", data=folder / "data.npz", **CHANGES | {"pooling": "token"})
     convolutions = CHANGES | {"backbone": "tiny", "pooling": "default", "drop_path": 0.0, "optimiser__layer_decay": 1.0}
     other = logo_ssl.pretrain("tiny", folder / "other", data=folder / "data.npz", **convolutions)
-    shown = [page(RunCollector(crops=False, images=8, device="cpu").collect([each])) for each in (run, other)]
-    assert ['id="attention"' in each for each in shown] == [True, False]
+    shown = [page(RunCollector(crops=False, images=8, device="cpu").collect([each])) for each in (tokens, run, other)]
+    assert ['id="attention"' in each for each in shown] == [True, False, False]
     assert "head 2" in shown[0]

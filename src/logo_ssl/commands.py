@@ -82,7 +82,7 @@ class Recipes:
 
     Recipes *-logo push local crops apart, *-multicrop do not. cifar10-tuned-* are rows of the paper with our settings.
     Those of NNCLR, SwAV, DINO, VICReg, Barlow Twins and vision transformers, and on Imagenette all but MoCo's, have
-    published settings and are not measured yet.
+    published learning rates, crops of ours, and are not measured yet.
     `logo-ssl pretrain RECIPE --help` shows what a recipe sets.
 
     example: logo-ssl recipes

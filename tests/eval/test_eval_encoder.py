@@ -335,10 +335,3 @@ def test_a_folder_as_on_the_hub_is_an_encoder(tmp_path):
     export(source, "hf", tmp_path / "encoder-hf")
     found = load_encoder(str(tmp_path / "encoder-hf"))
     assert (found.fingerprint, found.size, found.mean) == (source.fingerprint, source.size, source.mean)
-
-
-def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: pytest.fail("asked again"))
-    with pytest.raises(UserError, match="resnet10t"):
-        load_encoder("timm/resnet10t.c3_in1k")

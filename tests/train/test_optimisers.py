@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from logo_ssl.errors import UserError
 from logo_ssl.frameworks import DINOConfig, SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig, Recipe
@@ -104,8 +103,3 @@ def test_the_rate_falls_from_layer_to_layer_below_the_last_and_heads_learn_at_al
     assert rates[-1] == 2 * rates[-2] == 2 ** (len(rates) - 1) * rates[0]
     assert group_of(optimiser, backbone.patch_embed.proj.weight)["lr"] == rates[0] / 2
     assert group_of(optimiser, framework.encoder.projector[0].weight)["lr"] == 0.08
-
-
-def test_networks_that_do_not_tell_their_layers_refuse_layer_decay():
-    with pytest.raises(UserError, match="layer_decay"):
-        encoder_optimiser(OptimiserConfig(layer_decay=0.5), framework_of_ones())

@@ -202,7 +202,8 @@ def place(
     decoded = sum(some) * len(images) // len(some)
     if placement == "auto":
         ram = RAM_SHARE * (available_memory(torch.device("cpu")) // sharers)
-        placement = "device" if device.type != "cpu" and decoded <= free else "ram" if decoded <= ram else "disk"
+        on_device = device.type != "cpu" and decoded <= free
+        placement = "device" if on_device else "ram" if decoded <= ram else "disk"
     decoding, decoder = Decoding(images, config.max_side), "nvJPEG"
     workers = fitting_workers(config.workers, decoded // max(len(images), 1), sharers)
     if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):

@@ -21,14 +21,7 @@ from torch import Tensor, nn
 from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.backbones import set_size, with_our_positions
-from ..models.external_checkpoints import (
-    SUFFIXES,
-    EncoderStem,
-    match_keys,
-    offline_if_unreachable,
-    read_checkpoint,
-    recognise,
-)
+from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..ranges import Allowed, check_ranges
 from ..run import Run
 from ..system.terminal import plain_console
@@ -283,8 +276,7 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
     try:
-        with offline_if_unreachable():
-            backbone = _of_timm(name, size, pretrained=True)
+        backbone = _of_timm(name, size, pretrained=True)
     except Exception as error:  # of the network, the hub or the disk
         raise _not_fetched(f"timm/{name}", error) from error
     needs = timm.data.resolve_model_data_config(backbone)

@@ -35,7 +35,7 @@ class DINOConfig:
     tau_t_start: Positive = 0.02
     """Temperature of the teacher at the start; 0.04 on ImageNet."""
     tau_t_warmup: Share = 0.1
-    """Share of training over which the teacher's temperature rises."""
+    """Share of training over which the teacher's temperature rises from tau_t_start to tau_t."""
     m: Share = 0.996
     """Momentum of the teacher at the start; it rises to 1 along a cosine."""
     centre_momentum: Share = 0.9

@@ -158,11 +158,14 @@ def _timm(name: str, channels: int, size: int | None, pooling: Pooling, drop_pat
         options["drop_path_rate"] = drop_path
     net: Any
     try:
-        net = timm.create_model(name, **options, **transformer_options(size, pooling))
-    except TypeError as error:
-        if pooling != "default":
-            raise UserError(f"pooling={pooling}: must be default; timm/{name} has no class token.") from error
-        net = timm.create_model(name, **options)
+        try:
+            net = timm.create_model(name, **options, **transformer_options(size, pooling))
+        except TypeError:  # networks of convolutions take no size
+            if pooling != "default":
+                raise
+            net = timm.create_model(name, **options)
+    except (TypeError, AssertionError) as error:
+        raise UserError(f"timm/{name} does not take pooling={pooling} and drop_path={drop_path}.") from error
     # Some networks widen their features once more before the classifier, which then counts.
     return net, int(getattr(net, "head_hidden_size", None) or net.num_features)
 
@@ -184,9 +187,9 @@ def with_our_positions(backbone: nn.Module, weights: Mapping[str, Tensor]) -> di
 
 
 def has_class_attention(backbone: nn.Module) -> bool:
-    """Whether a network is a vision transformer of timm whose class token looks at patches."""
+    """Whether a network is a vision transformer of timm whose features are what its class token saw in patches."""
     net: Any = backbone
-    return getattr(net, "has_class_token", False) and hasattr(getattr(net.blocks[-1], "attn", None), "q_norm")
+    return getattr(net, "global_pool", "") == "token" and hasattr(getattr(net.blocks[-1], "attn", None), "q_norm")
 
 
 @torch.no_grad()

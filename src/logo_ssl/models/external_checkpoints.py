@@ -4,8 +4,7 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ import safetensors
 import safetensors.torch
 import torch
 import torch._utils
-from huggingface_hub import constants, get_session
 from torch import Tensor
 
 from ..errors import UserError
@@ -45,21 +43,6 @@ KNOWN_RESNETS: dict[tuple[int, tuple[int, ...]], str] = {
 """By the inner width of the first bottleneck, 0 without bottlenecks, and how many blocks each layer has."""
 SOLO_LEARN_NAME = re.compile(r"-ep=\d+\.ckpt$")  # solo/utils/checkpointer.py
 MOST_NAMED = 5
-ANSWER_S = 5  # for the Hub to answer
-
-
-@contextmanager
-def offline_if_unreachable() -> Iterator[None]:
-    """Ask Hugging Face's cache alone if its Hub does not answer: it would ask again and again for a minute."""
-    before = constants.HF_HUB_OFFLINE
-    try:
-        get_session().head(constants.ENDPOINT, timeout=ANSWER_S)
-    except Exception:  # of requests or httpx, whichever it uses
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 # -- Reading: a pickle may call what rebuilds tensors, and nothing else.

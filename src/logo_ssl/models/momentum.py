@@ -16,8 +16,8 @@ def momentum_copy(network: Network) -> Network:
     """A copy that no gradient reaches, and that drops no paths, as DINO's teacher."""
     copy = deepcopy(network).requires_grad_(False)
     for module in copy.modules():
-        if "drop_prob" in vars(module):  # timm's DropPath
-            vars(module)["drop_prob"] = 0.0
+        if hasattr(module, "drop_prob"):  # timm's DropPath
+            module.drop_prob = 0.0  # type: ignore[assignment] (a number)
     return copy
 
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from math import inf
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -78,7 +79,7 @@ class OptimiserConfig:
     """Momentum of SGD and LARS."""
     weight_decay: NotNegative = 1e-4
     """Weight decay; LARS and AdamW spare biases, norms, and a transformer's position embeddings and class token."""
-    weight_decay_end: NotNegative | None = None
+    weight_decay_end: Annotated[float | None, Allowed(lambda end: end is None or 0 <= end < inf, "0 or more")] = None
     """Weight decay at the end of a cosine, as DINO's 0.4 from 0.04; by default it stays the same."""
     layer_decay: Annotated[float, Allowed(lambda factor: 0 < factor <= 1, "0 < layer_decay <= 1")] = 1.0
     """Factor of the learning rate from each layer of a timm network to the one before it; 1: all learn alike."""
@@ -322,6 +323,8 @@ def _conflicts(recipe: Recipe) -> Iterator[str]:
         yield f"crops.n_local={crops.n_local}: strategy {recipe.kind('strategy')} needs {least} or more."
     if crops.n_local and not least:
         yield f"crops.n_local={crops.n_local}: strategy {recipe.kind('strategy')} uses no local crops; must be 0."
+    if optimiser.layer_decay < 1 and not recipe.backbone.startswith("timm/"):
+        yield f"optimiser.layer_decay={optimiser.layer_decay}: must be 1; timm/NAME alone knows its layers."
     if not 0 <= optimiser.eta_min <= optimiser.lr:
         yield f"optimiser.eta_min={optimiser.eta_min}: must be 0 to the learning rate ({optimiser.lr})."
     if recipe.augself.weights and (crops.n_global < 2 or recipe.strategy_traits.pairs == "paper"):

@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -186,5 +187,9 @@ def is_held(run: Run) -> bool:
 
 def stamps(*files: Path) -> Stamps:
     """What changes, without reading them, if files are written anew."""
-    there = [(str(file), file.stat()) for file in files if file.exists()]
-    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in there)
+    found = []
+    for file in files:
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            found.append((str(file), status.st_mtime_ns, status.st_size))
+    return tuple(found)

@@ -107,10 +107,12 @@ def _value(figure: Figure, result: Any) -> float | None:
     """Follow the figure's keys into a result; None if it has no such figure."""
     for key in figure.keys:
         if isinstance(key, dict):
-            result = next((entry for entry in result if entry.items() >= key.items()), {})
+            result = next((entry for entry in result if entry.items() >= key.items()), None)
         else:
-            result = result.get(key, {})
-    return None if result == {} else float(result)
+            result = result.get(key)
+        if result is None:
+            return None
+    return float(result)
 
 
 def _departures(recipe: Recipe) -> dict[str, Any]:

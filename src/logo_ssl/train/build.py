@@ -20,7 +20,7 @@ from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
 from ..run import Run
 from ..system.hardware import available_memory, best_device, hardware
 from ..system.terminal import counted
-from ..weights import load_backbone, newest_encoder, read_tensors
+from ..weights import NETWORK, load_backbone, newest_encoder, read_tensors
 from .module import Pretraining
 
 Say = Callable[[str], None]
@@ -43,7 +43,8 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
     facts = dataset_info(load_data(locate(data), SCENES_SIDE))
     refuse_too_few(data, facts.n_images)
     wishes = dict(wishes or {})
-    return choose(facts, machine_for(device), network_of(wishes.get("init")) | wishes).changed(data=data)
+    network = network_of(wishes.get("init")) | wishes
+    return choose(facts, machine_for(device), network).changed(data=data, pooling=network.get("pooling", "default"))
 
 
 def refuse_too_few(data: str, n_images: int) -> None:
@@ -123,7 +124,7 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
 
 
 def network_of(init: str | None) -> dict[str, str]:
-    """Backbone and stem of the network whose weights `init` names; nothing if it does not tell."""
+    """Backbone, stem and pooling of the network whose weights `init` names; nothing if it does not tell."""
     library, _, name = str(init).partition("/")
     if library == "timm":
         return {"backbone": str(init)}
@@ -132,11 +133,11 @@ def network_of(init: str | None) -> dict[str, str]:
     path = Path(str(init)).expanduser()
     if path.is_dir():
         recipe = read_recipe(Run.existing(path))
-        return {"backbone": recipe.backbone, "stem": recipe.stem}
+        return {"backbone": recipe.backbone, "stem": recipe.stem, "pooling": recipe.pooling}
     if not (path.is_file() and path.name.endswith(SUFFIXES)):
         return {}
     if path.suffix == ".safetensors" and (told := read_tensors(path)[1]).keys() >= {"backbone", "stem"}:
-        return {"backbone": told["backbone"], "stem": told["stem"]}
+        return {name: told[name] for name in NETWORK if name in told}
     resnet, stem = guess_resnet(read_checkpoint(path))
     return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
 

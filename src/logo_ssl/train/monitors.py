@@ -137,7 +137,7 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
     elif logo.lam > 0 and logo.affinity == "cosine":
         cause = "the affinity is a cosine, which the paper saw collapse: use strategy.affinity=learned"
     elif field := recipe.framework_traits.sharpness:
-        cause = f"targets are even, so that nothing is learned: lower framework.{field}"
+        cause = f"targets are even, and framework.{field} has to be lower, or they are all one, and it has to be higher"
     else:
         return f"A lower optimiser.lr{' or a smaller strategy.lam' if logo.lam > 0 else ''} usually helps."
     return f"Most likely {cause}."

@@ -9,7 +9,6 @@ from timm.models import group_parameters
 from timm.optim import Lars
 from torch import nn
 
-from ..errors import UserError
 from ..frameworks import Framework
 from ..recipes import OptimiserConfig, Recipe
 
@@ -100,8 +99,6 @@ def set_learning_rate(
 
 def _layer_scales(backbone: Any, decay: float) -> dict[int, float]:
     """The share of the learning rate that each parameter of a timm network gets: its last layer all of it."""
-    if not hasattr(backbone, "group_matcher"):
-        raise UserError(f"optimiser.layer_decay={decay}: must be 1; timm/NAME alone knows its layers.")
     layers: Any = group_parameters(backbone, backbone.group_matcher(), reverse=True)
     last = max(layers.values())
     return {id(p): decay ** (last - layers[name]) for name, p in backbone.named_parameters()}
