@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,17 @@ def test_of_files_that_belong_together_none_changes_if_one_fails(tmp_path):
     assert (first.read_text(), second.read_text()) == ("old", "old")
     write_together({first: b"new", second: b"new"})
     assert (first.read_text(), second.read_text()) == ("new", "new")
+
+
+def test_what_a_killed_command_left_of_an_output_goes_with_the_next_write(tmp_path):
+    code = "import os, sys; from logo_ssl.files import whole; from pathlib import Path\n"
+    code += "with whole(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    file = tmp_path / "x.txt"
+    subprocess.run([sys.executable, "-c", code, str(file)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with whole(file) as (under_way,):
+        write(file, "done")
+        assert sorted(tmp_path.iterdir()) == sorted([under_way, file])
 
 
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):

@@ -1,6 +1,7 @@
 """Files written whole or not at all, and what refuses an output before the work."""
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -87,7 +88,8 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
     try:
         for place in places:
             place.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            _remove_stale_drafts(place)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=f".{os.getpid()}")
             drafts.append(Path(name))
             os.close(handle)
         yield drafts
@@ -105,6 +107,16 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
         raise
     for folder in {place.parent for place in places}:
         sync_folder(folder)
+
+
+def _remove_stale_drafts(place: Path) -> None:
+    """Remove temporary files of this output whose processes, by the number at their end, were killed."""
+    for draft in place.parent.glob(f".{glob.escape(place.name)}.*.*"):
+        with contextlib.suppress(ValueError, PermissionError):  # not a number; a process of somebody else's
+            try:
+                os.kill(int(draft.suffix[1:]), 0)
+            except ProcessLookupError:
+                draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
