@@ -44,7 +44,7 @@ def test_a_command_has_the_options_of_its_function(name):
 
 
 def test_pretrain_takes_recipe_and_folder_and_every_field_in_both(capsys):
-    assert parameters(logo_ssl.pretrain) == {"recipe": "auto", "out": None, "verbose": False}
+    assert parameters(logo_ssl.pretrain) == {"recipe": "auto", "out": None, "finish_in": None, "verbose": False}
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "auto", "--help"])
     told = capsys.readouterr().out

@@ -167,6 +167,8 @@ class Pretrain(RecipeOptions):
     """Run folder, new or empty (default: runs/RECIPE)."""
     verbose: bool = False
     """Print more: why settings were chosen, where images wait, how weights were initialised."""
+    finish_in: str | None = None
+    """Train for about this time at most, such as 90s, 10m or 1.5h: three steps tell with how many epochs."""
     dry_run: bool = False
     """Time three steps, print how long the training would take, and write nothing."""
 
@@ -179,7 +181,8 @@ class Pretrain(RecipeOptions):
         if self.dry_run:
             dry_run(recipe, plain_console())
             return
-        print_next(pretrain(recipe, self.out or Path("runs") / recipe.name, verbose=self.verbose))
+        out = self.out or Path("runs") / recipe.name
+        print_next(pretrain(recipe, out, finish_in=self.finish_in, verbose=self.verbose))
 
 
 CHANGING = make_dataclass(

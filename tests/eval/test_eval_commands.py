@@ -72,7 +72,7 @@ def test_a_table_compares_with_the_untrained_network_and_pixels_and_ends_with_a_
             if 0 < value < 100 and name != "transfer":
                 assert error == pytest.approx(math.sqrt(value * (100 - value) / 15), abs=0.01)
     assert len(re.findall(r"│ (untrained|raw pixels|pixels and colours) +│", out)) == 3 * len(top1s(record))
-    assert len(re.findall(r"^Verdict: (not )?better than ", out, re.MULTILINE)) == 1
+    assert len(re.findall(r"^Verdict: (better|level|worse) ", out, re.MULTILINE)) == 1
     if name == "knn":
         file.unlink()
         out = shell(capsys, *line, "--no-baselines")[1]
@@ -118,11 +118,12 @@ def test_a_verdict_needs_more_than_two_errors_of_the_difference() -> None:
 
     ours = {"run": found(50.0, 3.0)}
     assert judge([ours]) == ""
-    assert judge([ours | {"untrained": found(39.9, 4.0)}]).startswith("Verdict: better than untrained, by")
-    assert judge([ours | {"untrained": found(40.1, 4.0)}]).startswith("Verdict: not better than untrained, by")
+    assert judge([ours | {"untrained": found(39.9, 4.0)}]).startswith("Verdict: better than untrained (+10.1 points).")
+    assert judge([ours | {"untrained": found(40.1, 4.0)}]).startswith("Verdict: level with untrained (+9.9 points).")
+    assert judge([ours | {"untrained": found(60.1, 4.0)}]).startswith("Verdict: worse than untrained (-10.1 points).")
     others = {"untrained": 30.0, "pixels": 50.0}
     both = [ours | {name: found(value + 20 * i, 4.0) for name, value in others.items()} for i in range(2)]
-    assert "better than untrained in 1 of 2 figures; not better than pixels, by" in judge(both)
+    assert "better in 1 of 2 figures than untrained (+10.0 points), level with pixels" in judge(both)
 
 
 @pytest.mark.parametrize("name", ["knn", "linear", "finetune"])

@@ -6,7 +6,7 @@ import re
 import pytest
 from small_runs import SMALL, assert_equal_runs, at_step, console, cut_short, stop, train
 
-from logo_ssl import resume
+from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.recipes import differences, find_recipe, is_harmless, read_recipe
 from logo_ssl.run import Run
@@ -59,6 +59,8 @@ def test_a_run_ends_in_about_the_time_that_it_is_given(data, tmp_path, time_left
     run = resume(tmp_path / "run", console=console(), finish_in=time_left)
     assert run.is_finished
     assert read_recipe(run).epochs == epochs
+    fresh = pretrain(SMALL, tmp_path / "fresh", data=data, epochs=3, finish_in=time_left, console=console())
+    assert read_recipe(fresh).epochs == (1 if epochs == 2 else 3)
 
 
 def test_a_time_that_is_none_is_named(data, tmp_path):

@@ -177,9 +177,10 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
     if source and path.is_dir():
         exported = path / HUB_WEIGHTS
         return _from_file(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+    hint = f" Did you mean torchvision/{source}?" if source in torchvision.models.list_models() else ""
     raise UserError(
         f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, or a "
-        f"checkpoint ({', '.join(SUFFIXES)})."
+        f"checkpoint ({', '.join(SUFFIXES)}).{hint}"
     )
 
 

@@ -42,7 +42,7 @@ class KNN(DataProtocol, FeatureOptions):
         copies = count_copies(train, test, how=how)
         bank = labelled_features(encoder, train, how, "training images")
         if test is None:
-            how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
+            how.say(f"{data.name} has no labelled test images; each image is classified by all the others.")
             asked, n_bank = bank, len(bank.labels) - 1
         else:
             asked = labelled_features(encoder, test, how, "test images")

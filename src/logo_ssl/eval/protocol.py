@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -25,7 +26,7 @@ from ..files import check_folder, check_output, write
 from ..recipes import recipe_as_written
 from ..run import Run, standard_error
 from ..system.hardware import best_device, hardware, provenance
-from ..system.terminal import listed, progress_bars
+from ..system.terminal import progress_bars
 from .encoder import EncoderOptions, FrozenEncoder, baselines
 from .features import Extraction
 
@@ -140,25 +141,27 @@ def show(console: Console, title: str, comparisons: Sequence[Comparison]) -> Non
 
 
 def judge(comparisons: Sequence[Comparison]) -> str:
-    """Whether the encoder is better than its baselines, in every figure but top-5; nothing if there are none."""
-    wins = dict[str, list[bool]]()
+    """How the encoder compares with its baselines, in every figure but top-5; nothing if there are none."""
+    gaps = dict[str, list[tuple[float, float]]]()
     for compared in comparisons:
         (_, ours), *others = compared.items()
         for metric, value in ours.figures.items():
             for name, found in others if "top-5" not in metric else ():
                 # cautious: the images are the same
                 error = math.hypot(*(each.record["standard_errors"][metric] for each in (ours, found)))
-                wins.setdefault(name, []).append(value - found.figures[metric] > CLEAR * error)
-    if not wins:
+                gaps.setdefault(name, []).append((value - found.figures[metric], CLEAR * error))
+    if not gaps:
         return ""
-    better = [name for name, won in wins.items() if all(won)]
-    worse = [name for name, won in wins.items() if not any(won)]
-    told = [f"better than {listed(better)}"] if better else []
-    for name, won in wins.items():
-        if name not in (*better, *worse):
-            told.append(f"better than {name} in {sum(won)} of {len(won)} figures")
-    told += [f"not better than {listed(worse)}"] if worse else []
-    return f"Verdict: {'; '.join(told)}, by more than two standard errors of the difference."
+    told = [f"{_standing(gap)} {name} ({mean(points for points, _ in gap):+.1f} points)" for name, gap in gaps.items()]
+    return f"Verdict: {', '.join(told)}. Level is within two standard errors of the difference."
+
+
+def _standing(gaps: Sequence[tuple[float, float]]) -> str:
+    """Of points ahead, and how many are needed to be clear."""
+    better, worse = (sum(sign * points > clear for points, clear in gaps) for sign in (1, -1))
+    if 0 < better < len(gaps):
+        return f"better in {better} of {len(gaps)} figures than"
+    return "better than" if better else "worse than" if worse == len(gaps) else "level with"
 
 
 @dataclass(frozen=True)

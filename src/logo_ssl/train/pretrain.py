@@ -65,6 +65,7 @@ def pretrain(
     recipe: Recipe | str | os.PathLike[str] = AUTO,
     out: str | os.PathLike[str] | None = None,
     *,
+    finish_in: str | None = None,
     console: Console | None = None,
     verbose: bool = False,
     callbacks: Sequence[L.Callback] = (),
@@ -74,7 +75,8 @@ def pretrain(
 
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
-    with `verbose` it says why, and training says more. `callbacks` are Lightning's, for diagnostics of one's own.
+    with `verbose` it says why, and training says more. With `finish_in="10m"` it has no more epochs than three timed
+    steps promise in that time. `callbacks` are Lightning's, for diagnostics of one's own.
     """
     console = console or plain_console()
     changes = {name: as_python(value) for name, value in changes.items()}
@@ -87,6 +89,8 @@ def pretrain(
     if is_restarted() and run.recipe_file.is_file():
         return resume(out, console=console, verbose=verbose, callbacks=callbacks)
     with say_how_to_resume(run), run.hold(), threads_kept():
+        if finish_in is not None:
+            recipe = replace(recipe, epochs=epochs_within(finish_in, recipe, None))
         if is_first():
             Run.new(out)
         run_training(run, recipe, console, None, resumed=False, verbose=verbose, callbacks=callbacks)
