@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from logo_ssl.cli import main
+from logo_ssl.__main__ import main
 from logo_ssl.ranges import NotNegative
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig, MultiCrop, MultiCropConfig
 from logo_ssl.types import Latents, Objective, Projections, Scalar, Similarity, StepRandomness

@@ -5,7 +5,7 @@ python examples/lambda_warmup.py pretrain tiny --strategy warm-logo --strategy.w
 
 from dataclasses import dataclass
 
-from logo_ssl.cli import main
+from logo_ssl.__main__ import main
 from logo_ssl.ranges import Share
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig
 from logo_ssl.types import Projections, Scalar

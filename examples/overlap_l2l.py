@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from logo_ssl.cli import main
+from logo_ssl.__main__ import main
 from logo_ssl.equations import local_affinities
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig
 from logo_ssl.types import Projections, Scalar, StepRandomness

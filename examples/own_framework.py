@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from logo_ssl.cli import main
+from logo_ssl.__main__ import main
 from logo_ssl.frameworks import FRAMEWORKS, Framework
 from logo_ssl.models import Encoder, mlp, pick
 from logo_ssl.system.distributed import all_gather, local_slice

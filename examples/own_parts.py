@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from logo_ssl.cli import main
+from logo_ssl.__main__ import main
 from logo_ssl.equations import global_to_global
 from logo_ssl.models.backbones import FAMILIES, Stem
 from logo_ssl.recipes import RECIPES

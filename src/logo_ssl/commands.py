@@ -146,10 +146,11 @@ def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:
     """The recipe `auto`; an example of it for the help, and if --data are missing."""
     from .data.decode import DatasetInfo
     from .recipes import Machine, choose
-    from .train.build import recipe_for
 
     if {"-h", "--help"} & set(arguments) or "data" not in wishes:
         return choose(DatasetInfo(10_000, 224, 3, False), Machine("cuda", "a GPU", 16 * 10**9), wishes).changed(data="")
+    from .train.build import recipe_for  # with the networks, which help does not wait for
+
     return recipe_for(wishes["data"], wishes.get("device", "auto"), wishes)
 
 

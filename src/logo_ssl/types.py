@@ -4,7 +4,7 @@ V crops of one kind (G global, L local), B images, C channels, H x W pixels, D l
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -75,6 +75,8 @@ class Projections(NamedTuple):
     parameters_g: Float[Tensor, "G B 9"] | None = None
     """As in `Crops`, if `uses_parameters`: of all global crops."""
     parameters_l: Float[Tensor, "L B 9"] | None = None
+    extra: Any = None
+    """What a framework of one's own hands to a strategy of one's own."""
 
 
 class StepRandomness(NamedTuple):

@@ -77,7 +77,8 @@ def dino(net):
     def part(prefix, scale):
         return {f"{prefix}backbone.{k}": scale * v for k, v in net.state_dict().items()} | heads(f"{prefix}head.mlp")
 
-    return {"student": part("module.", 0), "teacher": part("", 1), "epoch": 100, "args": argparse.Namespace(lr=1)}
+    student = part("module.", 0) | {"module.backbone.masked_embed": torch.zeros(1, 8)}  # iBOT's, so that it has more
+    return {"student": student, "teacher": part("", 1), "epoch": 100, "args": argparse.Namespace(lr=1)}
 
 
 def flat_dino(net):
@@ -101,6 +102,7 @@ def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path
     assert not encoder.backbone.training
     assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
     assert "resnet18 with the cifar stem" in encoder.says[0]
+    assert ("teacher" in encoder.says[1].partition(" fit ")[0]) == (layout in (dino, flat_dino))
 
 
 @pytest.mark.parametrize("layout", [dino, flat_dino])

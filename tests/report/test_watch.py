@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +13,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.commands import Watch
-from logo_ssl.report.serve import Handler, PageRenewer, Served, open_server, serving
+from logo_ssl.report.serve import Handler, PageRenewer, Served, Server, open_server, serving
 from logo_ssl.run import LOCK
 
 
@@ -103,6 +104,26 @@ def test_idle_connections_do_not_keep_the_server(monkeypatch):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     open_still.close()
+
+
+def test_open_connections_are_bounded_and_do_not_keep_the_server(monkeypatch):
+    monkeypatch.setattr(Server, "most", threading.active_count() + 1 + 8)
+    monkeypatch.setattr(Handler, "timeout", 0.5)
+    threads, server = threading.active_count(), open_server("127.0.0.1", 0, lambda: Served("v1", b""))
+    with serving(server):
+        address = ("127.0.0.1", server.server_port)
+        idle = [socket.create_connection(address, timeout=30) for _ in range(30)]
+        assert all(connection.recv(1) == b"" for connection in idle[8:])  # closed: no thread is free
+        assert threading.active_count() <= threads + 1 + 8
+        assert all(connection.recv(1) == b"" for connection in idle)  # closed: nothing was asked in time
+        free = http.client.HTTPConnection(*address, timeout=30)
+        free.request("GET", "/version")
+        assert free.getresponse().read() == b"v1"
+        idle += [socket.create_connection(address) for _ in range(4)]
+    with pytest.raises(ConnectionRefusedError):  # the server ended, though some were still open
+        socket.create_connection(address)
+    for connection in idle:
+        connection.close()
 
 
 def test_only_loopback_is_listened_on_unless_asked():

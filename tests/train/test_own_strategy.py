@@ -11,7 +11,8 @@ from torch import nn
 
 from logo_ssl.augment.plan import LAYOUTS, draw_boxes
 from logo_ssl.equations import local_affinities
-from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig
+from logo_ssl.frameworks.moco import MoCo
+from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig, MultiCrop, MultiCropConfig
 from logo_ssl.strategies.logo import AFFINITIES
 from logo_ssl.train.compile import changed_names, python_state
 from logo_ssl.weights import load
@@ -38,13 +39,10 @@ class Probe(LoGo):
         self.seen = []
 
     def push(self, p, randomness):
-        self.seen.append((float(p.progress), *(tuple(part.shape) for part in p[6:])))
+        self.seen.append((float(p.progress), *(tuple(part.shape) for part in p[6:-1])))
         assert not torch.equal(p.parameters_l[0], p.parameters_l[1])
         pushed = local_affinities(self.affinity, p.z_l, randomness.outer_partner).mean()
         return self.scale * pushed + p.features_l.square().mean()
-
-    def pushed(self, p):
-        return [p.features_l]
 
     def after_step(self, p, progress):
         self.steps += 1
@@ -78,6 +76,14 @@ def test_a_strategy_sees_boxes_features_and_progress_and_what_it_has_is_trained(
     assert progress == pytest.approx([step / n for step in range(n)])
     batch, width = SMALL.batch_size, 256
     assert shapes == {((2, batch, width), (2, batch, width), (2, batch, 9), (2, batch, 9))}
+
+
+def test_a_framework_hands_more_to_a_strategy(data, tmp_path, monkeypatch):
+    project, seen = MoCo.project, []
+    monkeypatch.setattr(MoCo, "project", lambda *given: project(*given)._replace(extra={"classes": 3}))
+    monkeypatch.setattr(MultiCrop, "inner", lambda self, p, randomness: seen.append(p.extra))
+    train(SMALL.with_part("strategy", MultiCropConfig()), data, tmp_path / "run", epochs=1)
+    assert seen == [{"classes": 3}] * len(seen) != []
 
 
 def test_its_push_reaches_the_encoder_and_leaves_the_regressor_to_its_own_step(data, tmp_path, probe):

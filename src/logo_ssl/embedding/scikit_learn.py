@@ -20,7 +20,7 @@ from torch import nn
 from ..errors import UserError
 from ..eval.encoder import load_encoder
 from ..eval.features import Extraction
-from ..files import write
+from ..files import check_output, write
 from ..run import Run
 from ..system.terminal import counted, plain_console
 from .embeddings import embed
@@ -87,12 +87,14 @@ class LoGoFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         changes = {"seed": _seed(self.random_state), "device": self.device, "loading__workers": self.workers}
         changes |= {} if self.epochs is None else {"epochs": self.epochs}
         Run.new(out)
+        data = out.with_name(f"{out.name}-images.{'npz' if isinstance(images, np.ndarray) else 'txt'}")
+        check_output(data)
         if isinstance(images, np.ndarray):
             np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
-            data = write(out.with_name(f"{out.name}-images.npz"), file.getvalue())
+            write(data, file.getvalue())
         else:
             lines = [f"{Path(path).absolute()}\t-\n" for path in images]  # "-": no label
-            data = write(out.with_name(f"{out.name}-images.txt"), "".join(lines).encode(errors="surrogateescape"))
+            write(data, "".join(lines).encode(errors="surrogateescape"))
         return pretrain(self.recipe, out, console=plain_console(stderr=True), data=str(data), **changes).path
 
     def __sklearn_tags__(self) -> Tags:

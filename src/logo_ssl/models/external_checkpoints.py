@@ -25,10 +25,12 @@ EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn", "lightly"]
 """Ours; solo-learn's for CIFAR, whose 3x3 convolution pads by 2 pixels; and lightly's for CIFAR, without the first
 ReLU, which is not a child of its ResNetGenerator and so is lost in `nn.Sequential(*resnet.children())`."""
 HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder", "teacher", "student")
-"""Where training scripts put the weights, the likeliest first."""
+"""Where training scripts put the weights."""
 COUNTER = "num_batches_tracked"
 TEACHER = "teacher"
-"""DINO evaluates its teacher, which is named so and comes first."""
+"""DINO evaluates its teacher, which is named so."""
+DINO = (TEACHER, "student")
+"""The parts of its checkpoints."""
 COPIES = ("encoder_k", "momentum", "ema", "target")
 """What names of other momentum copies contain; one serves only if nothing else in the checkpoint does."""
 LAYERS = ("layer1", "layer2", "layer3", "layer4")
@@ -99,8 +101,10 @@ def read_checkpoint(path: Path, key: str | None = None) -> dict[str, Tensor]:
     held = {name: _tensors(content.get(name)) for name in HOLDERS} if isinstance(content, Mapping) else {}
     if key is not None and held.get(key):
         return _with_plain_statistics(held[key])
-    # scripts save a tensor or two beside them, such as an accuracy; of equal ones the first: DINO's teacher
-    weights = max([*held.values(), _tensors(content)], key=len)
+    if held.get(TEACHER):  # with their names before them, so that the teacher is found and named
+        weights = {f"{part}.{name}": value for part in DINO for name, value in held[part].items()}
+    else:  # scripts save a tensor or two next to the weights, such as an accuracy
+        weights = max([*held.values(), _tensors(content)], key=len)
     if not weights:
         raise UserError(f"{path} has no weights; save a state_dict, plain or under the key 'state_dict'.")
     if key is not None:

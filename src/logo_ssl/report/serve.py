@@ -73,7 +73,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A browser that goes away is not an error."""
+    """A thread for each connection, up to a bound; a browser that goes away is not an error."""
+
+    most = 64
+    """Threads of this process."""
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Whether a thread is free; else the connection is closed."""
+        return threading.active_count() < self.most
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing."""

@@ -163,7 +163,7 @@ class Pretraining(L.LightningModule):
         p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
         p = p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
-        detached = Projections(*(x if x is None else x.detach() for x in p))  # type: ignore[arg-type] (None stays)
+        detached = Projections(*(x.detach() if isinstance(x, Tensor) else x for x in p))  # type: ignore[arg-type] (None stays)
         inner, broken = None, torch.zeros((), dtype=torch.bool, device=self.device)
         for _ in range(self.strategy.inner_steps):
             inner = self.strategy.inner(detached, randomness)  # Eqs. 6 and 7
