@@ -153,7 +153,8 @@ def judge(comparisons: Sequence[Comparison]) -> str:
     if not gaps:
         return ""
     told = [f"{_standing(gap)} {name} ({mean(points for points, _ in gap):+.1f} points)" for name, gap in gaps.items()]
-    return f"Verdict: {', '.join(told)}. Level is within two standard errors of the difference."
+    level = " Level is within two standard errors of the difference." if "level" in " ".join(told) else ""
+    return f"Verdict: {', '.join(told)}.{level}"
 
 
 def _standing(gaps: Sequence[tuple[float, float]]) -> str:
