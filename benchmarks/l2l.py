@@ -145,19 +145,33 @@ def figures(folder: Path) -> dict[str, float]:
     return found
 
 
-def paired(out: Path, bed: Bed) -> list[dict[str, Any]]:
-    """Every arm's differences from the baseline over the seeds that both have, with standard errors and a verdict."""
-    known = {
-        arm.name: {int(run.name[4:]): found for run in arm.glob("seed*") if (found := figures(run))}
-        for arm in sorted(out.iterdir())
-        if arm.is_dir()
+def recorded(bed: str, arm: str) -> dict[int, dict[str, float]]:
+    """What results/records has of an arm on a bed, by seed."""
+    file = Path(__file__).parents[1] / "results" / "records" / f"{bed}.jsonl"
+    lines = map(json.loads, file.read_text().splitlines() if file.is_file() else ())
+    name = "moco" if arm == "two-view" else f"moco-{arm}"
+    return {
+        line["seed"]: {measure.removesuffix("-lbfgs"): value for measure, value in line["figures"].items()}
+        for line in lines
+        if line["name"] == name and "figures" in line
     }
+
+
+def paired(out: Path, name: str) -> list[dict[str, Any]]:
+    """Every arm's differences from the baseline over the seeds that both have, with standard errors and a verdict.
+
+    Runs in the folder count, and those of earlier sessions that results/records keeps.
+    """
+    bed, known = BEDS[name], {arm: recorded(name, arm) for arm in ARMS}
+    for run in out.glob("*/seed*"):
+        if run.is_dir() and (found := figures(run)):
+            known.setdefault(run.parent.name, {})[int(run.name[4:])] = found
     whole = max((len(found) for by_seed in known.values() for found in by_seed.values()), default=0)
     for by_seed in known.values():
-        for seed in [seed for seed, found in by_seed.items() if len(found) < whole]:  # still being measured
+        for seed in [seed for seed, found in by_seed.items() if len(found) < whole]:  # not wholly measured
             del by_seed[seed]
     lines = []
-    for arm, by_seed in known.items():
+    for arm, by_seed in ((arm, by_seed) for arm, by_seed in known.items() if by_seed):
         line: dict[str, Any] = {"arm": arm, "seeds": sorted(by_seed), "figures": by_seed}
         both = sorted(by_seed.keys() & known.get(BASELINE, {}).keys())
         if arm != BASELINE and both:
@@ -216,7 +230,7 @@ def main() -> None:
             DeadlineRunner(options.jobs, plain_console().print).run_all(rows, lambda outcomes: None)
         except KeyboardInterrupt:
             print("interrupted; the same command goes on", file=sys.stderr)
-    for line in paired(options.out, BEDS[options.bed]):
+    for line in paired(options.out, options.bed):
         print(json.dumps({"benchmark": "l2l", "bed": options.bed} | line))
 
 

@@ -97,8 +97,8 @@ def top(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
             figures[kind] = results["top-1"]
             fives |= {kind: results["top-5"]} if "top-5" in results else {}
             chosen |= {"linear_sgd_lr": each["lr"]} if kind == "linear-sgd" else {}
-        elif kind == "transfer":
-            figures[f"transfer-{each['data']}"] = each["value"]
+        elif "value" in each:
+            figures[f"transfer-{each['data']}" if kind == "transfer" else kind] = each["value"]
     return {"figures": figures, "top5": fives, **chosen}
 
 
