@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .embedding import embed as embed
-    from .embedding import export as export
-    from .embedding import load as load
-    from .embedding import search as search
+    from .embedding.embeddings import embed as embed
+    from .embedding.exporting import export as export
+    from .embedding.module import load as load
     from .embedding.scikit_learn import LoGoFeatures as LoGoFeatures
+    from .embedding.searching import search as search
     from .recipes import RECIPES as RECIPES
     from .recipes import Recipe as Recipe
     from .run import Run as Run
@@ -24,13 +24,13 @@ _HOMES = {
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "Run": "run",
-    "embed": "embedding",
-    "export": "embedding",
-    "load": "embedding",
+    "embed": "embedding.embeddings",
+    "export": "embedding.exporting",
+    "load": "embedding.module",
     "load_backbone": "weights",
     "pretrain": "train",
     "resume": "train",
-    "search": "embedding",
+    "search": "embedding.searching",
 }
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

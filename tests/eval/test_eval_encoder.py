@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import nn
 
-from logo_ssl.embedding import export
+from logo_ssl.embedding.exporting import export
 from logo_ssl.errors import UserError
 from logo_ssl.eval.encoder import load_encoder, weights_fingerprint
 from logo_ssl.models.backbones import RESNETS

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import safetensors
-import timm
-import timm.data
 import torch
 import torch.nn.functional as F
-import torchvision
 import tyro
 from jaxtyping import Float
 from rich.console import Console
@@ -177,6 +174,8 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
     if source and path.is_dir():
         exported = path / HUB_WEIGHTS
         return _from_file(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+    import torchvision  # slow to import: only where it is needed
+
     hint = f" Did you mean torchvision/{source}?" if source in torchvision.models.list_models() else ""
     raise UserError(
         f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, or a "
@@ -228,6 +227,8 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
             case ("pixels", _):
                 return []
             case ("torchvision", name):
+                import torchvision
+
                 remove_classifier(network := torchvision.models.get_model(name, weights=None))
             case ("timm", name):
                 network = _of_timm(name, encoder.size, pretrained=False)
@@ -248,6 +249,8 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
 
 def _from_torchvision(name: str) -> FrozenEncoder:
     """A classifier of torchvision with its default weights, up to its last linear layer."""
+    import torchvision  # slow to import: only where it is needed
+
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         raise UserError(f"torchvision has no classifier {name!r}.{nearest(name, known)}")
@@ -274,6 +277,8 @@ def remove_classifier(network: nn.Module) -> str:
 
 def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     """A model of timm with its published weights, without its classifier."""
+    import timm.data  # slow to import: only where it is needed
+
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
     try:
@@ -287,6 +292,8 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
 
 
 def _of_timm(name: str, size: int | None, *, pretrained: bool) -> Any:
+    import timm
+
     try:
         return timm.create_model(name, pretrained=pretrained, num_classes=0, img_size=size)
     except TypeError:  # convolutional networks take any size, and have no such option
