@@ -146,7 +146,7 @@ def draw_as_torch_does(backbone: nn.Module) -> None:
 
 
 def transformer_options(size: int | None, pooling: Pooling = "default") -> dict[str, Any]:
-    """What a vision transformer of timm is told: its size, to take smaller crops as well, and its features."""
+    """What builds a vision transformer of timm: its size, to take smaller crops as well, and its features."""
     return {"img_size": size, "dynamic_img_size": True, "dynamic_img_pad": True} | POOLINGS[pooling]
 
 

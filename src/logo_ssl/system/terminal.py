@@ -128,7 +128,7 @@ def lasting(seconds: float) -> str:
 
 
 def printable(name: str) -> str:
-    """The name as it is, but for bytes that are no text, which are written as escapes."""
+    """The name as it is, but for bytes that are not text, which are written as escapes."""
     try:
         return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     except UnicodeEncodeError:  # half a character, as JSON may hold
@@ -136,7 +136,7 @@ def printable(name: str) -> str:
 
 
 def on_one_line(name: str) -> str:
-    """The name as a list shows it: tabs and ends of lines are written as escapes, too."""
+    """The name as a list shows it: tabs and ends of lines are also written as escapes."""
     return printable(name).translate(ESCAPED)
 
 
@@ -152,6 +152,6 @@ def distinct_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
-    """The text as a terminal of that encoding shows it; what is no text, or a command to it, is written as escapes."""
+    """The text as a terminal of that encoding shows it; what is not text, or a command to it, is written as escapes."""
     plain = CONTROLS.sub(lambda control: f"\\x{ord(control[0]):02x}", printable(text))
     return plain.encode(encoding, "backslashreplace").decode(encoding)

@@ -120,7 +120,7 @@ class Steps(L.Callback):
         return Reading(trainer.global_step, self.seen, tuple(module.logged), values, known, event)
 
     def _log(self, trainer: L.Trainer, module: Pretraining, reading: Reading) -> None:
-        """Log a reading and print new skipped steps; Diverged if skipping is no help."""
+        """Log a reading and print new skipped steps; Diverged if skipping does not help."""
         if reading.event is not None:
             reading.event.synchronize()
         values = dict(zip(reading.names, reading.values.tolist(), strict=True))
