@@ -167,7 +167,7 @@ class Pretrain(RecipeOptions):
     out: Path | None = None
     """Run folder, new or empty (default: runs/RECIPE)."""
     verbose: bool = False
-    """Print more: why settings were chosen, where images wait, how weights were initialised."""
+    """Print more: why settings were chosen, where images wait."""
     finish_in: str | None = None
     """Train for about this time at most, such as 90s, 10m or 1.5h: three steps tell with how many epochs."""
     dry_run: bool = False

@@ -227,9 +227,11 @@ def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypa
         init = "timm/small"
         model = SimpleNamespace(state_dict=lambda: weights)
         monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
-    module = build(SMALL.changed(data=data, init=init), load_data(data, 16))
+    said = list[str]()
+    module = build(SMALL.changed(data=data, init=init), load_data(data, 16), said.append)
     got = module.framework.encoder.backbone.state_dict()
     assert all(got[key].equal(value) for key, value in weights.items())
+    assert ("under 'a.b.c.d.e.'" in said[0]) == (source == "checkpoint")
 
 
 def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data, tmp_path):

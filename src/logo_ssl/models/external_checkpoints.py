@@ -231,9 +231,10 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
     return {key: weights[place] for key, place in places.items()}, about
 
 
-def matching_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """As many weights as fit a backbone under one prefix, which may be none."""
-    return {key: weights[place] for key, place in _best_places(own, weights)[0].items()}
+def matching_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+    """As many weights as fit a backbone under one prefix, which may be none; and the prefix."""
+    places, prefix = _best_places(own, weights)
+    return {key: weights[place] for key, place in places.items()}, prefix
 
 
 def _best_places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[dict[str, str], str]:

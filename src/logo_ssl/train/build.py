@@ -87,7 +87,6 @@ def build(
     recipe: Recipe,
     data: ImageSet,
     say: Say = lambda sentence: None,
-    detail: Say = lambda sentence: None,
     *,
     fresh: bool = True,
 ) -> Pretraining:
@@ -100,7 +99,7 @@ def build(
         if recipe.initialisation == "torch":
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
-            detail(initialise(backbone, recipe))
+            say(initialise(backbone, recipe))
         framework = recipe.framework.build(backbone, backbone.num_features)
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
         labels = data.train.labels if recipe.framework_traits.labelled else None
@@ -112,7 +111,8 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     init = str(recipe.init)
     if init == "pretrained":
         init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
-    missing, unused = load_weights(backbone, _initial_weights(init, backbone))
+    weights, remark = _initial_weights(init, backbone)
+    missing, unused = load_weights(backbone, weights)
     fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
     if fitted < n_own / 2:
         raise UserError(
@@ -120,7 +120,7 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
             "its --backbone and --stem."
         )
     left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
-    return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
+    return f"Started from {recipe.init}: {fitted} tensors{remark} fit, {len(unused)} are not used{left}."
 
 
 def network_of(init: str | None) -> dict[str, str]:
@@ -142,22 +142,30 @@ def network_of(init: str | None) -> dict[str, str]:
     return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
 
 
-def _initial_weights(init: str, backbone: nn.Module) -> dict[str, Tensor]:
-    """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone."""
+def _initial_weights(init: str, backbone: nn.Module) -> tuple[dict[str, Tensor], str]:
+    """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone.
+
+    And what there is to say of them: which part of a checkpoint they are, and of what network.
+    """
     library, _, name = init.partition("/")
     path = Path(init).expanduser()
     if library in ("torchvision", "timm"):
         try:
             if library == "torchvision":
-                return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
-            return timm.create_model(name, pretrained=True).state_dict()
+                return torchvision.models.get_model(name, weights="DEFAULT").state_dict(), ""
+            return timm.create_model(name, pretrained=True).state_dict(), ""
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(f"The weights of {init} could not be fetched ({error}); give init a file.") from error
     if path.is_dir():
         newest = newest_encoder(run := Run.existing(path))
-        return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict()
+        return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict(), ""
     if path.name.endswith(SUFFIXES):
-        return matching_keys(backbone.state_dict(), with_our_positions(backbone, read_checkpoint(path)))
+        content = read_checkpoint(path)
+        weights, prefix = matching_keys(backbone.state_dict(), with_our_positions(backbone, content))
+        remark = f" under {prefix!r}" if prefix else ""
+        if guess_resnet(content)[1] == "lightly":
+            remark += " of a network without the first ReLU, which this one has,"
+        return weights, remark
     raise UserError(
         f"init={init!r}: must be `pretrained`, a run, torchvision/NAME, timm/NAME, or a checkpoint "
         f"({', '.join(SUFFIXES)})."

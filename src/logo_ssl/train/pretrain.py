@@ -186,7 +186,7 @@ def run_training(
     recipe = adapt_to_data(recipe, data, say, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
     sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run)
-    module = build(recipe, data, say, detail, fresh=saved is None)
+    module = build(recipe, data, say, fresh=saved is None)
     module.data_identity = identity
     progress = ProgressDisplay(journal, console)
     trainer = build_trainer(run, recipe, data, journal, progress, sessions, detail, others=callbacks)
