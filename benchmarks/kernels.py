@@ -16,7 +16,7 @@ from logo_ssl.system.hardware import best_device, hardware, provenance
 from logo_ssl.system.randomness import stream
 from logo_ssl.train import build
 from logo_ssl.train.bench import raw_step
-from logo_ssl.train.compile import compile_networks
+from logo_ssl.train.compile import compile_step
 from logo_ssl.train.trainer import quiet
 from logo_ssl.types import ImageBatch
 
@@ -60,7 +60,7 @@ def main():
     module.compiled = device.type == "cuda" and not options.eager
     torch.backends.cudnn.benchmark = True
     if module.compiled:
-        compile_networks(module.framework)
+        compile_step(module.framework, module.strategy)
     batch = ImageBatch(images.to(device))
     with quiet():
         crops = module.crop(batch, stream(0, "a"))

@@ -26,15 +26,18 @@ class Regressor(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(width, 1)
 
-    def score(self, z_1: Float[Tensor, "N D"], z_2: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        """The affinity before softplus: any real number, from directions alone, in both orders."""
+    def forward(
+        self, z_1: Float[Tensor, "N D"], z_2: Float[Tensor, "N D"], *, softplus: bool = True
+    ) -> Float[Tensor, " N"]:
+        """The affinity f_theta_d(z_1, z_2) > 0, from directions alone, in both orders."""
         z_1, z_2 = F.normalize(z_1, dim=-1), F.normalize(z_2, dim=-1)
         both_orders = torch.cat([torch.cat([z_1, z_2], dim=1), torch.cat([z_2, z_1], dim=1)])  # [2N 2D]
-        return self.head(self.blocks(both_orders)).view(2, -1).mean(dim=0)
+        score = self.head(self.blocks(both_orders)).view(2, -1).mean(dim=0)
+        return F.softplus(score) if softplus else score
 
-    def forward(self, z_1: Float[Tensor, "N D"], z_2: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        """The affinity f_theta_d(z_1, z_2) > 0."""
-        return F.softplus(self.score(z_1, z_2))
+    def score(self, z_1: Float[Tensor, "N D"], z_2: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        """The affinity before softplus: any real number."""
+        return self(z_1, z_2, softplus=False)
 
 
 def frozen(regressor: Regressor) -> Affinity:

@@ -149,7 +149,7 @@ def test_a_signal_ends_the_wait_for_the_first_batch_if_there_is_nothing_new_to_s
 
 
 def test_a_signal_ends_the_wait_for_a_compiler_that_never_answers(data, tmp_path, monkeypatch):
-    def stuck(framework, trial, device):
+    def stuck(*arguments):
         stop()
         threading.Event().wait(10)
         pytest.fail("nobody ended the wait")

@@ -1,4 +1,4 @@
-"""`torch.compile` for networks, tried on one batch, and the step as a CUDA graph, replayed without Python."""
+"""`torch.compile` for networks and losses, tried on one batch, and the step as a CUDA graph without Python."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from torch._functorch import config as functorch_config
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils._triton import has_triton
 
+from ..frameworks import Framework
 from ..models import Encoder
 from ..system.distributed import barrier, gather_objects, simulated_peers, world_size
 from ..system.randomness import global_streams, set_global_streams
@@ -17,64 +18,78 @@ from ..system.randomness import global_streams, set_global_streams
 WARM_UP = 3  # calls before recording: libraries choose their algorithms, optimisers make their buffers
 
 
-def compile_in_all_processes(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
-    """Compile a framework's networks in all processes, or in none; what went wrong in the first one that failed.
+def compile_in_all_processes(
+    framework: Framework, strategy: nn.Module, trial: Callable[[], Tensor], device: torch.device
+) -> str | None:
+    """Compile a step's parts in all processes, or in none; what went wrong in the first one that failed.
 
     Compiled code may send its messages in another order; and all wait for the slowest anyhow.
     """
-    failure = try_to_compile(framework, trial, device)
+    failure = try_to_compile(framework, strategy, trial, device)
     barrier()  # others may still be compiling
     for number, reason in enumerate(gather_objects(failure)):
         if reason is not None:
-            uncompile_networks(framework)
+            undo_compiling(framework, strategy)
             return reason if world_size() == 1 else f"{reason} (process {number} of {world_size()})"
     return None
 
 
-def try_to_compile(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
-    """Compile networks for a trial that leaves no trace, here or in other processes; what failed, if anything did."""
+def try_to_compile(
+    framework: Framework, strategy: nn.Module, trial: Callable[[], Tensor], device: torch.device
+) -> str | None:
+    """Compile parts for a trial that leaves no trace, here or in other processes; what failed, if anything did."""
     try:
-        compile_networks(framework)
-        with without_trace(framework, device), simulated_peers():
+        compile_step(framework, strategy)
+        with without_trace((framework, strategy), device), simulated_peers():
             trial().backward()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # compilers fail in many ways, and none of them must stop a run
-        uncompile_networks(framework)
+        undo_compiling(framework, strategy)
         return first_line(error)
     return None
 
 
 @contextmanager
-def without_trace(framework: nn.Module, device: torch.device) -> Iterator[None]:
+def without_trace(parts: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
     """Try steps, after which the buffers, gradients and random streams are what they were."""
-    kept = {name: buffer.clone() for name, buffer in framework.named_buffers()}
+    kept = [(buffer, buffer.clone()) for part in parts for buffer in part.buffers()]
     streams = global_streams(device)
     try:
         yield
     finally:
-        framework.zero_grad()
-        for name, buffer in framework.named_buffers():
-            buffer.copy_(kept[name])
+        for part in parts:
+            part.zero_grad()
+        for buffer, before in kept:
+            buffer.copy_(before)
         set_global_streams(streams, device)
 
 
-def compile_networks(framework: nn.Module) -> None:
-    """Mark every network of a framework for compilation at its first call; its weights keep their names."""
+def compile_step(framework: Framework, strategy: nn.Module) -> None:
+    """Mark networks, the similarity loss and the regressor for compilation at their first call; names stay.
+
+    Losses in several processes stay as they are: compiled code may send its messages in another order.
+    """
     # The ratio of gradients (Eq. 9's lambda) asks for gradients twice: buffers must outlive the first time.
     functorch_config.donated_buffer = False
     # Grouped batch norm fails to compile with this optimisation of torch 2.11 ("512 v.s. 2048").
+    options: dict[str, Any] = {"triton.mix_order_reduction": False}
     for network in _networks(framework):
-        network.compile(dynamic=False, options={"triton.mix_order_reduction": False})
+        network.compile(dynamic=False, options=options)
+    if world_size() == 1:
+        for network in strategy.children():
+            network.compile(dynamic=False, options=options)
+        setattr(framework, "similarity", torch.compile(framework.similarity, dynamic=False, options=options))  # noqa: B010
 
 
-def uncompile_networks(framework: nn.Module) -> None:
-    """Take the mark off."""
-    for network in _networks(framework):
+def undo_compiling(framework: Framework, strategy: nn.Module) -> None:
+    """Take the marks off."""
+    for network in (*_networks(framework), *strategy.children()):
         network._compiled_call_impl = None
+    vars(framework).pop("similarity", None)
 
 
-def _networks(framework: nn.Module) -> Iterator[nn.Module]:
+def _networks(framework: Framework) -> Iterator[nn.Module]:
     for child in framework.children():
         if isinstance(child, Encoder):
             yield from child.net.children() if child.keeps_features else (child.net,)

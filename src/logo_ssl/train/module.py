@@ -119,9 +119,14 @@ class Pretraining(L.LightningModule):
         return self.draw_crops(batch, draws, compiled=self.compiled)
 
     def trial(self, batch: ImageBatch, *, compiled: bool = False) -> Tensor:
-        """Something to differentiate that all crops and networks have a part in."""
-        p = self.project(self.draw_crops(batch, stream(0, "trial"), compiled=compiled))
-        return p.q_g.sum() + p.q_l.sum()
+        """A loss to differentiate that all crops and networks have a part in."""
+        draws = stream(0, "trial")
+        crops = self.draw_crops(batch, draws, compiled=compiled)
+        randomness = self._on_this_device(self.strategy.draw(len(batch.pixels) * world_size(), draws))
+        p = self._projections(crops, torch.zeros((), device=self.device))
+        inner = self.strategy.inner(_detached(p), randomness)
+        outer = self.strategy.outer(self.framework.similarity, p, randomness, self._theta_e())
+        return outer.loss if inner is None else outer.loss + inner.loss
 
     def draw_crops(self, batch: ImageBatch, draws: torch.Generator, *, compiled: bool) -> Crops:
         """This process's part of a batch's crops, with the labels of the images that are shown."""
@@ -157,13 +162,9 @@ class Pretraining(L.LightningModule):
 
     def algorithm_1(self, crops: Crops, randomness: Any, progress: Tensor) -> tuple[Projections, dict[str, Tensor]]:
         """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
-        p = self.project(crops)  # z = f_theta_e(x~)
+        p = self._projections(crops, progress)  # z = f_theta_e(x~)
         _check_shapes(p, crops, self.strategy.roles)
-        encoder = self.framework.encoder
-        p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
-        p = p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
-
-        detached = Projections(*(x.detach() if isinstance(x, Tensor) else x for x in p))  # type: ignore[arg-type] (None stays)
+        detached = _detached(p)
         inner, broken = None, torch.zeros((), dtype=torch.bool, device=self.device)
         for _ in range(self.strategy.inner_steps):
             inner = self.strategy.inner(detached, randomness)  # Eqs. 6 and 7
@@ -172,7 +173,7 @@ class Pretraining(L.LightningModule):
             _checked(self.framework.similarity), p, randomness, self._theta_e()
         )  # Eqs. 3-5, 8 and 9
         if self.augself is not None:
-            outer = self._with_augself(outer, crops)
+            outer = self._with_augself(outer, p)
         if outer.loss.shape != () or not outer.loss.requires_grad:
             raise ValueError(f"outer gives a loss of shape {tuple(outer.loss.shape)}; give a scalar with a gradient")
         self._encoder_optimiser().zero_grad()
@@ -181,6 +182,14 @@ class Pretraining(L.LightningModule):
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {}), **self.guard.terms()}
         return detached, {name: term.detach() for name, term in terms.items()}
+
+    def _projections(self, crops: Crops, progress: Tensor) -> Projections:
+        """All that a strategy may ask for."""
+        p, encoder = self.project(crops), self.framework.encoder
+        p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
+        # Features that outlive a step keep its graph, and with it a warm-up's stream, which no recording may use.
+        encoder.features_g = encoder.features_l = None
+        return p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
     def project(self, crops: Crops) -> Projections:
         """What the framework makes of the crops that the strategy asks for, in the precision of training."""
@@ -204,13 +213,12 @@ class Pretraining(L.LightningModule):
         optimiser.step()
         return broken
 
-    def _with_augself(self, outer: Objective, crops: Crops) -> Objective:
+    def _with_augself(self, outer: Objective, p: Projections) -> Objective:
         """Add the auxiliary objective on the features of the global crops."""
-        features = self.framework.encoder.features_g
         assert self.augself is not None
-        assert crops.parameters_g is not None
-        assert features is not None
-        other = self.augself(features, crops.parameters_g)
+        assert p.parameters_g is not None
+        assert p.features_g is not None
+        other = self.augself(p.features_g, p.parameters_g)
         return Objective(outer.loss + other.loss, outer.terms | other.terms)
 
     def _step_encoder(self) -> float:
@@ -297,6 +305,10 @@ class Pretraining(L.LightningModule):
         streams = checkpoint["streams"]
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]
+
+
+def _detached(p: Projections) -> Projections:
+    return Projections(*(x.detach() if isinstance(x, Tensor) else x for x in p))  # type: ignore[arg-type] (None stays)
 
 
 def _check_shapes(p: Projections, crops: Crops, roles: Roles) -> None:

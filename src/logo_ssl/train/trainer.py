@@ -174,7 +174,7 @@ class Threads(L.Callback):
         if self._may_choose(trainer, pl_module):
             slow = self.usual and median(self.latest) > SLOW * self.usual
             if not self.chosen or (slow and not pl_module.compiled):
-                with without_trace(pl_module.framework, pl_module.device):
+                with without_trace((pl_module.framework, pl_module.strategy), pl_module.device):
                     seconds = seconds_by_threads(lambda: pl_module.trial(batch).backward(), self.most)
                 self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
                 self.latest.clear()
@@ -214,13 +214,12 @@ class Acceleration(L.Callback):
         self.tried = True
         self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
         with interruptible(trainer):  # for the compiler's processes, which a signal may end
-            trial = partial(pl_module.trial, batch, compiled=True)
-            failure = compile_in_all_processes(pl_module.framework, trial, pl_module.device)
+            trial, parts = partial(pl_module.trial, batch, compiled=True), (pl_module.framework, pl_module.strategy)
+            failure = compile_in_all_processes(*parts, trial, pl_module.device)
         pl_module.compiled = failure is None
         if failure:
             pl_module.say(f"Compiling is off, and training slower: {failure}")
         elif pl_module.device.type == "cuda" and trainer.world_size == 1:
-            parts = (pl_module.framework, pl_module.strategy)
             pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
 
 
