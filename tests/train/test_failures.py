@@ -12,10 +12,11 @@ from small_runs import SMALL, assert_equal_runs, at_step, console, network_weigh
 from logo_ssl import resume
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import SimSiamConfig
+from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.report.collect import signs_of_collapse
 from logo_ssl.run import locked
 from logo_ssl.strategies import LoGo
-from logo_ssl.train import Pretraining, monitors
+from logo_ssl.train import Pretraining, monitors, optim
 
 
 def full(*_, **__):
@@ -62,15 +63,19 @@ def is_finite(run):
     return all(value.isfinite().all() for value in network_weights(run) if value.is_floating_point())
 
 
-def test_a_step_without_a_finite_gradient_is_left_out(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("fused", [None, True])  # as on a GPU
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_step_without_a_finite_gradient_is_left_out(data, tmp_path, monkeypatch, kind, fused):
     backward = Pretraining.manual_backward
+    monkeypatch.setattr(optim, "_fused", lambda parameters: fused)
     monkeypatch.setattr(
         Pretraining,
         "manual_backward",
-        lambda self, loss: backward(self, loss * (float("inf") if self.global_step == 1 else 1)),
+        lambda self, loss: backward(self, loss * (1 if self.global_step else float("inf"))),
     )
-    run, said = train(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4)), data, tmp_path / "run", log_every=1)
-    assert "Up to step 2, 1 step had no finite gradient." in said
+    recipe = replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), optimiser=OptimiserConfig(kind=kind, lr=0.01))
+    run, said = train(recipe, data, tmp_path / "run", log_every=1)
+    assert "Up to step 1, 1 step had no finite gradient." in said
     assert "diverged" not in said
     assert is_finite(run)
 

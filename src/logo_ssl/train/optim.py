@@ -77,7 +77,10 @@ def encoder_optimiser(
     ]
     match config.kind:
         case "sgd":
-            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=_fused(trained))
+            optimiser = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=_fused(trained))
+            if is_fused(optimiser):  # a first step that is left out would leave momentum that nobody wrote
+                optimiser.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in trained})
+            return optimiser
         case "lars":
             return Lars(groups, lr=config.lr, momentum=config.momentum)  # type: ignore[arg-type] (timm says int)
         case "adamw":
@@ -102,6 +105,11 @@ def _layer_scales(backbone: Any, decay: float) -> dict[int, float]:
     layers: Any = group_parameters(backbone, backbone.group_matcher(), reverse=True)
     last = max(layers.values())
     return {id(p): decay ** (last - layers[name]) for name, p in backbone.named_parameters()}
+
+
+def is_fused(optimiser: torch.optim.Optimizer) -> bool:
+    """Whether an optimiser is one kernel for all weights, which can leave out a step by itself (`found_inf`)."""
+    return bool(optimiser.defaults.get("fused"))
 
 
 def _fused(parameters: list[nn.Parameter]) -> bool | None:
