@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from l2l_arms import FeatureConfig, GeometryConfig, KoLeoConfig, MeasuredConfig
+from l2l_arms import FeatureConfig, GeometryConfig, KoLeoConfig, MeasuredConfig, RegionConfig
 from overlap_l2l import OverlapConfig
 
 from logo_ssl.recipes import Recipe, find_recipe
@@ -100,6 +100,7 @@ ARMS: dict[str, tuple[str, Change]] = {
     "overlap": ("-logo", by(OverlapConfig())),
     "features": ("-logo", by(FeatureConfig())),
     "geometry": ("-multicrop", by(GeometryConfig())),
+    "region": ("-multicrop", by(RegionConfig())),
 }
 """The recipe's ending, and what is changed in it."""
 

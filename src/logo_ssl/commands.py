@@ -20,7 +20,7 @@ from .system.launch import is_first
 from .system.signals import ends_imports
 from .system.terminal import plain_console, put
 
-FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str, "init": str} | WEIGHTY
+FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str, "init": str, "init_key": str} | WEIGHTY
 """Fields that decide the defaults of others."""
 MOST_SHOWN = 30
 TINY = RECIPES["tiny"]

@@ -75,6 +75,9 @@ class Projections(NamedTuple):
     parameters_g: Float[Tensor, "G B 9"] | None = None
     """As in `Crops`, if `uses_parameters`: of all global crops."""
     parameters_l: Float[Tensor, "L B 9"] | None = None
+    maps_g: Float[Tensor, "encoded B C H W"] | None = None
+    """What the layer of the backbone gives that `uses_feature_maps` names."""
+    maps_l: Float[Tensor, "L B C h w"] | None = None
     extra: Any = None
     """What a framework of one's own hands to a strategy of one's own."""
 

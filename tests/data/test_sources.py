@@ -47,6 +47,7 @@ def test_a_folder_is_its_own_root_and_a_file_has_that_in_which_it_lies(tmp_path,
         ("empty", r"No images in .*\.jpg.*at any depth, and .tar\); there are 1 \.md"),
         ("latin.txt", "UTF-8"),
         ("comments.txt", "names no images"),
+        ("long.txt", "line 2 has 131,073 characters"),
     ],
 )
 def test_a_source_that_leads_nowhere_is_refused(tmp_path, monkeypatch, source, named):
@@ -56,6 +57,7 @@ def test_a_source_that_leads_nowhere_is_refused(tmp_path, monkeypatch, source, n
     Path("empty", "readme.md").touch()
     Path("latin.txt").write_bytes(b"caf\xe9.png\n")
     Path("comments.txt").write_text("# nothing\n\n")
+    Path("long.txt").write_text("x.png\n" + 131_073 * "y")
     with pytest.raises(UserError, match=named) as refused:
         load_data(source, 32)
     assert isinstance(refused.value, DataMissing) == ("No data" in str(refused.value))

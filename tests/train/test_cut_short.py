@@ -78,12 +78,13 @@ def test_three_steps_tell_the_minutes_and_leave_nothing(shell, photos, tmp_path,
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_few_photographs_are_compared_with_ready_made_weights_before_training(photos, tmp_path):
-    recipe = SMALL.changed(crops__global_size=64, loading__workers=0, epochs=1)
+@pytest.mark.parametrize("side", [16, 64])
+def test_few_photographs_are_compared_with_ready_made_weights_before_training(photos, data, tmp_path, side):
+    recipe = SMALL.changed(crops__global_size=side, loading__workers=0, epochs=1)
     _, said = train(recipe, photos, tmp_path / "run")
     assert "48 images are few. Start from ready-made weights (--backbone resnet18 --stem imagenet --init " in said
     assert said.index(f"eval knn torchvision/resnet18 --data {photos}") < said.index("epoch 1")
-    assert "are few" not in train(SMALL.changed(epochs=1, loading__workers=0), photos, tmp_path / "small")[1]
+    assert "are few" not in train(recipe, data, tmp_path / "array")[1]
 
 
 def test_the_recipe_of_a_run_is_taken_without_its_cuts(data, tmp_path):

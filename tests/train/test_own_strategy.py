@@ -24,6 +24,7 @@ class ProbeConfig(LoGoConfig):
 
     uses_features: ClassVar[bool] = True
     uses_parameters: ClassVar[bool] = True
+    uses_feature_maps: ClassVar[str] = "8"
 
     def build(self, n_global, n_local, dim):
         return Probe(self, n_global, n_local, dim)
@@ -75,7 +76,8 @@ def test_a_strategy_sees_boxes_features_and_progress_and_what_it_has_is_trained(
     progress, shapes = [seen[0] for seen in strategy.seen], {seen[1:] for seen in strategy.seen}
     assert progress == pytest.approx([step / n for step in range(n)])
     batch, width = SMALL.batch_size, 256
-    assert shapes == {((2, batch, width), (2, batch, width), (2, batch, 9), (2, batch, 9))}
+    vectors = ((2, batch, width), (2, batch, width), (2, batch, 9), (2, batch, 9))
+    assert shapes == {(*vectors, (2, batch, 128, 2, 2), (2, batch, 128, 1, 1))}
 
 
 def test_a_framework_hands_more_to_a_strategy(data, tmp_path, monkeypatch):

@@ -200,6 +200,8 @@ def test_settings_too_large_for_the_data_are_cut_and_said(data, tmp_path):
         ({"init": "nowhere.bin"}, r"nowhere\.bin"),
         ({"init": "nowhere.txt"}, r"init='nowhere\.txt'"),
         ({"init": "plain.safetensors"}, r"init=plain\.safetensors"),
+        ({"init": "plain.safetensors", "init_key": "student"}, "key='student'"),
+        ({"init_key": "student"}, "init_key=student"),
         ({"recipe": "photos"}, "photos"),
     ],
 )
@@ -222,13 +224,15 @@ def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypa
         other.backbone_file.unlink()
     elif source == "checkpoint":
         init = str(tmp_path / "theirs.pth.tar")
-        torch.save({"state_dict": {f"a.b.c.d.e.{key}": value for key, value in weights.items()}}, init)
+        theirs = {f"a.b.c.d.e.{key}": value for key, value in weights.items()}
+        torch.save({"teacher": {key: 0 * value for key, value in theirs.items()}, "student": theirs}, init)
     elif source == "library":
         init = "timm/small"
         model = SimpleNamespace(state_dict=lambda: weights)
         monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
     said = list[str]()
-    module = build(SMALL.changed(data=data, init=init), load_data(data, 16), said.append)
+    recipe = SMALL.changed(data=data, init=init, init_key="student" if source == "checkpoint" else None)
+    module = build(recipe, load_data(data, 16), said.append)
     got = module.framework.encoder.backbone.state_dict()
     assert all(got[key].equal(value) for key, value in weights.items())
     assert ("under 'a.b.c.d.e.'" in said[0]) == (source == "checkpoint")

@@ -17,6 +17,7 @@ from .images import HELD_OUT, ImageSet, Split, classes_of, test_and_val
 from .shards import find_shards, load_shards
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
+LONGEST_LINE = 8_192  # characters, since Linux takes paths of 4,096 bytes
 IMAGENETS = ("imagenet", "ILSVRC2012")  # what people call the folder
 TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
@@ -126,6 +127,9 @@ def load_list(file: Path) -> ImageSet:
         lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: must be UTF-8 text, one path a line ({error}).") from error
+    for number, line in enumerate(lines, start=1):
+        if len(line) > LONGEST_LINE:
+            raise UserError(f"{file}: line {number} has {len(line):,} characters; write one path a line.")
     rows = [_row(line, folder) for line in lines if line and not line.startswith("#")]
     if not rows:
         raise UserError(f"{file} names no images; write one path a line, absolute or from {folder}.")

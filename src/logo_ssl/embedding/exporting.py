@@ -67,7 +67,7 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
     name, options = name.removeprefix("timm/"), dict[str, Any](num_classes=0)
     if encoder.channels != RGB:
         options["in_chans"] = encoder.channels
-    sized = transformer_options(encoder.size, *encoder.architecture[2:])  # type: ignore[arg-type] (its pooling)
+    sized = transformer_options(encoder.size, encoder.architecture.pooling)  # type: ignore[arg-type] (one of them)
     try:
         return timm.create_model(name, **options, **sized), options | sized
     except TypeError:  # convolutional networks take any size, and have no such option
@@ -76,10 +76,11 @@ def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, An
 
 def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
     """Backbone and stem of a network that we build."""
-    name, stem, *_ = encoder.architecture
-    if name in ("torchvision", "timm"):
+    name, stem, _ = encoder.architecture
+    library, _, theirs = name.partition("/")
+    if theirs and not stem:
         raise UserError(
-            f"{encoder.name} is {name}'s own and loads there as {stem}; export a run or a checkpoint, or this one "
+            f"{encoder.name} is {library}'s own and loads there as {theirs}; export a run or a checkpoint, or this one "
             "`--to onnx`."
         )
     return name, "imagenet" if name.startswith("timm/") else stem  # timm's networks are built as they are
@@ -127,14 +128,9 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     """What a file says of its weights: network, input, and the recipe where they come from a run."""
-    name, stem, *pooling = encoder.architecture or ("", "")
-    if name in ("torchvision", "timm"):
-        name, stem = f"{name}/{stem}", ""
     about = {
         "format": "pt",
-        "backbone": name,
-        "stem": stem,
-        "pooling": pooling[0] if pooling else "default",
+        **encoder.architecture._asdict(),
         "size": str(encoder.size),
         "mean": json.dumps(encoder.mean),
         "std": json.dumps(encoder.std),
@@ -246,7 +242,7 @@ def model_card(encoder: FrozenEncoder) -> str:
         known = {"data": Path(recipe["data"]).name, "epochs": encoder.unfinished or f"{recipe['epochs']} epochs"}
         trained = TRAINED.format(**recipe | known, version=__version__)
     return CARD.format(
-        name=encoder.architecture[0].removeprefix("timm/"),
+        name=encoder.architecture.backbone.removeprefix("timm/"),
         trained=trained,
         parameters=sum(parameter.numel() for parameter in encoder.backbone.parameters()) / 1e6,
         channels=encoder.channels,

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import safetensors
 import torch
@@ -37,6 +37,16 @@ BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueE
 """What is raised for a file of ours that was torn or changed."""
 
 
+class Architecture(NamedTuple):
+    """What the weights of a network do not tell, as strides."""
+
+    backbone: str = ""
+    """A name of ours, torchvision/NAME, timm/NAME, or pixels."""
+    stem: EncoderStem | Literal[""] = ""
+    """Empty if a library built the network, and for pixels."""
+    pooling: str = "default"
+
+
 @dataclass(frozen=True)
 class FrozenEncoder:
     """A backbone in eval mode that gives features [B F], and what its input needs."""
@@ -54,9 +64,7 @@ class FrozenEncoder:
     """Sentences about its weights and its images."""
     run: Run | None = None
     """The run it comes from, if it does."""
-    architecture: tuple[str, ...] = ()
-    """Backbone, stem, and pooling if it is not the default; or the library and its name for it: what the weights do
-    not tell, as strides."""
+    architecture: Architecture = field(default_factory=Architecture)
     unfinished: str | None = None
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
@@ -214,7 +222,7 @@ class Pixels(nn.Module):
 def pixels(channels: int) -> FrozenEncoder:
     """Small images and their colours, as a baseline."""
     network, looks = Pixels(PIXELS, colours=True).eval(), ((0.0,) * channels, (1.0,) * channels, CIFAR_SIZE)
-    return FrozenEncoder("pixels and colours", network, *looks, "pixels", architecture=("pixels", ""))
+    return FrozenEncoder("pixels and colours", network, *looks, "pixels", architecture=Architecture("pixels"))
 
 
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
@@ -223,24 +231,25 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         network: Any = None
-        match encoder.architecture:
-            case ("pixels", _):
-                return []
-            case ("torchvision", name):
-                import torchvision
+        backbone, stem, pooling = encoder.architecture
+        library, _, name = backbone.partition("/")
+        if backbone == "pixels":
+            return []
+        if stem:
+            network = _untrained(backbone, stem, encoder.channels, encoder.size, pooling).backbone
+        elif library == "torchvision":
+            import torchvision
 
-                remove_classifier(network := torchvision.models.get_model(name, weights=None))
-            case ("timm", name):
-                network = _of_timm(name, encoder.size, pretrained=False)
-            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem, *pooling):
-                network = _untrained(name, stem, encoder.channels, encoder.size, *pooling).backbone
+            remove_classifier(network := torchvision.models.get_model(name, weights=None))
+        elif library == "timm":
+            network = _of_timm(name, encoder.size, pretrained=False)
     if network is not None:
         known = weights_fingerprint(network.state_dict(), *encoder.architecture)
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
             found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
     raw, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
-    found.append(FrozenEncoder("raw pixels", raw, *looks, "raw pixels", architecture=("pixels", "")))
+    found.append(FrozenEncoder("raw pixels", raw, *looks, "raw pixels", architecture=Architecture("pixels")))
     return [*found, pixels(encoder.channels)]
 
 
@@ -262,7 +271,7 @@ def _from_torchvision(name: str) -> FrozenEncoder:
     needs = weights.transforms()
     says = (f"Weights: {weights}; features are the input of {remove_classifier(backbone)}.",)
     looks = (tuple(needs.mean), tuple(needs.std), needs.crop_size[0])
-    return FrozenEncoder("", backbone, *looks, says=says, architecture=("torchvision", name))
+    return FrozenEncoder("", backbone, *looks, says=says, architecture=Architecture(f"torchvision/{name}"))
 
 
 def remove_classifier(network: nn.Module) -> str:
@@ -288,7 +297,7 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     needs = timm.data.resolve_model_data_config(backbone)
     says = (f"Weights: {name}, tag {backbone.pretrained_cfg.get('tag') or 'default'}.",)
     looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["input_size"][-1])
-    return FrozenEncoder("", backbone, *looks, says=says, architecture=("timm", name))
+    return FrozenEncoder("", backbone, *looks, says=says, architecture=Architecture(f"timm/{name}"))
 
 
 def _of_timm(name: str, size: int | None, *, pretrained: bool) -> Any:
@@ -328,7 +337,7 @@ def _untrained(
     if channels != len(mean):
         mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=_architecture(name, stem, pooling))
+    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=Architecture(name, stem, pooling))
 
 
 def _from_checkpoint(path: Path, asked: EncoderOptions) -> FrozenEncoder:
@@ -367,7 +376,7 @@ def _from_run(run: Run) -> FrozenEncoder:
         needs["size"],
         says=says,
         run=run if run.recipe_file.is_file() else None,
-        architecture=_architecture(needs["backbone"], needs["stem"], needs["pooling"]),
+        architecture=Architecture(needs["backbone"], needs["stem"], needs["pooling"]),
         unfinished=None if newest.ended else newest.progress,
         heads=newest.heads,
     )
@@ -384,10 +393,6 @@ def _from_file(path: Path) -> FrozenEncoder:
     run = Run(path.parent)
     known = run if path.name == run.backbone_file.name and run.recipe_file.is_file() else None  # else a file alone
     return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=(), run=known)
-
-
-def _architecture(name: str, stem: str, pooling: str) -> tuple[str, ...]:
-    return (name, stem) if pooling == "default" else (name, stem, pooling)
 
 
 def _is_ours(path: Path) -> bool:

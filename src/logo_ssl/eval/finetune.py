@@ -83,7 +83,7 @@ class FineTune(DataProtocol):
                 scores, labels = chosen.probe.scores(tested.features), tested.labels
             else:
                 module = self._classifier(encoder, part, n_classes, how)
-                _tune(module, part, how)
+                _tune(module, part, how, encoder.name)
                 tuned = replace(encoder, backbone=module.framework.encoder.net)
                 scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
             tops = {top: top_k(scores, labels, top) for top in tops_for(n_classes)}
@@ -164,12 +164,13 @@ def _split(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -
     return train[known], train[held_out], about
 
 
-def _tune(module: Pretraining, data: ImageSet, how: Extraction) -> None:
-    """Train, and leave nothing on the disk."""
+def _tune(module: Pretraining, data: ImageSet, how: Extraction, name: str) -> None:
+    """Train the encoder of that name, and leave nothing on the disk."""
     with TemporaryDirectory() as folder, exact_convolutions():
         run, console = Run(folder), plain_console()
         journal = JsonlLogger(run)
         display = ProgressDisplay(journal, console, {"l_gg": "loss"})
+        display.say(f"Tuning {name}:")
         trainer: Any = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
         trainer.callbacks.remove(trainer.checkpoint_callback)  # so that a signal ends it at once
         try:

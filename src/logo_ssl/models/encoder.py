@@ -47,6 +47,9 @@ class Encoder(nn.Module):
         """Whether features of the latest crops are kept, for objectives other than the framework's."""
         self.features_g: Float[Tensor, "G B F"] | None = None
         self.features_l: Float[Tensor, "L B F"] | None = None
+        self.maps_g: Float[Tensor, "G B C H W"] | None = None
+        self.maps_l: Float[Tensor, "L B C h w"] | None = None
+        self._map: Tensor | None = None
 
     @property
     def backbone(self) -> nn.Module:
@@ -58,12 +61,27 @@ class Encoder(nn.Module):
         """What the loss needs and nobody else."""
         return self.net.get_submodule("projector")
 
+    def keep_maps(self, layer: str) -> None:
+        """Keep what a layer of the backbone gives for the latest crops, as `maps_g` and `maps_l`.
+
+        By a hook, which compiled networks follow: what calls a backbone alone still gets features.
+        """
+
+        def keep(layer: nn.Module, inputs: object, output: Tensor) -> None:
+            self._map = output
+
+        self.backbone.get_submodule(layer).register_forward_hook(keep)
+
     def forward(self, x: CropStack) -> Latents:
         """Latents z = f_theta_e(x~)."""
-        if not self.keeps_features:
-            return per_crop(self.net, x, self.splits)
-        self.features_g = per_crop(self.backbone, x, self.splits)
-        return per_crop(self.projector, self.features_g, self.splits)
+        if self.keeps_features:
+            self.features_g = per_crop(self.backbone, x, self.splits)
+            z = per_crop(self.projector, self.features_g, self.splits)
+        else:
+            z = per_crop(self.net, x, self.splits)
+        if self._map is not None:
+            self.maps_g, self._map = self._map.to(z.dtype).unflatten(0, x.shape[:2]), None
+        return z
 
     def encode(
         self, x_g: Float[Tensor, "G B C H W"], x_l: Float[Tensor, "L B C h w"]
@@ -71,15 +89,17 @@ class Encoder(nn.Module):
         """z^g and z^l. Crops of one size share a pass; latents are the same either way (docs/decisions/0007)."""
         n_global = len(x_g)
         if len(x_l) and x_g.shape[2:] != x_l.shape[2:]:
-            z_g, features_g = self(x_g), self.features_g
-            z_l, self.features_l = self(x_l), self.features_g
-            self.features_g = features_g
+            z_g, features_g, maps_g = self(x_g), self.features_g, self.maps_g
+            z_l, self.features_l, self.maps_l = self(x_l), self.features_g, self.maps_g
+            self.features_g, self.maps_g = features_g, maps_g
             return z_g, z_l
         if len(x_l):  # as one batch: in four dimensions torch keeps the channels last, in five it does not
             x_g = torch.cat([x_g.flatten(0, 1), x_l.flatten(0, 1)]).unflatten(0, (-1, x_g.shape[1]))
         z = self(x_g)
         if self.features_g is not None:
             self.features_g, self.features_l = self.features_g[:n_global], self.features_g[n_global:]
+        if self.maps_g is not None:
+            self.maps_g, self.maps_l = self.maps_g[:n_global], self.maps_g[n_global:]
         return z[:n_global], z[n_global:]
 
 

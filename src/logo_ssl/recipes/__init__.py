@@ -1,6 +1,6 @@
 """Recipes: their fields and validation, the paper's and our own, and the one chosen for data and machine."""
 
-from .auto import AUTO, BASES, SMALL, WEIGHTY, Machine, choose, summary
+from .auto import AUTO, BASES, WEIGHTY, Machine, choose, summary
 from .config import (
     HARMLESS,
     PARTS,
@@ -26,7 +26,6 @@ __all__ = [
     "HARMLESS",
     "PARTS",
     "RECIPES",
-    "SMALL",
     "WEIGHTY",
     "Differences",
     "Machine",

@@ -18,6 +18,7 @@ from ..errors import UserError, nearest
 from ..files import read_json
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..models.backbones import Pooling, refuse_unknown_backbone
+from ..models.external_checkpoints import SUFFIXES
 from ..ranges import Allowed, Count, NotNegative, Positive, Seed, at_least, check_range
 from ..run import Run
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
@@ -105,6 +106,8 @@ class Recipe:
     """Stochastic depth of a timm network: how often its last block is left out, earlier ones less."""
     init: str | None = None
     """Start from these backbone weights: `pretrained`, torchvision/NAME, timm/NAME, a run folder, or a checkpoint."""
+    init_key: str | None = None
+    """Which weights of the checkpoint, such as student (default: of DINO the teacher, else not the momentum copy)."""
     initialisation: Literal["library", "torch"] = "library"
     """How convolutions begin without `init`: as their library draws them, or by torch's default, which is mostly
     smaller in a ResNet, so that steps turn the weights further."""
@@ -315,6 +318,8 @@ def _conflicts(recipe: Recipe) -> Iterator[str]:
     crops, optimiser, least = recipe.crops, recipe.optimiser, recipe.strategy_traits.least_local
     if recipe.stem == "cifar" and recipe.backbone.startswith("timm/"):
         yield f"stem=cifar: {recipe.backbone} keeps timm's first layers; must be imagenet."
+    if recipe.init_key and not str(recipe.init).endswith(SUFFIXES):
+        yield f"init_key={recipe.init_key}: init={recipe.init} must be a checkpoint file ({', '.join(SUFFIXES)})."
     if crops.n_global < recipe.framework_traits.least_global:
         yield f"crops.n_global={crops.n_global}: must be {recipe.framework_traits.least_global} or more."
     if crops.n_global + crops.n_local > MOST_CROPS:

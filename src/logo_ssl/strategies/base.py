@@ -30,6 +30,8 @@ class StrategyTraits(NamedTuple):
     """Whether `outer` wants the features before the projector: `p.features_g`, `p.features_l`."""
     uses_parameters: bool = False
     """Whether it wants boxes, colours and flips of the crops in their images: `p.parameters_g`, `p.parameters_l`."""
+    uses_feature_maps: str = ""
+    """The layer of the backbone, such as layer3 of a ResNet, whose feature maps it wants: `p.maps_g`, `p.maps_l`."""
 
     @classmethod
     def of(cls, config: object) -> "StrategyTraits":

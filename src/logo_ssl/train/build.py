@@ -43,7 +43,7 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
     facts = dataset_info(load_data(locate(data), SCENES_SIDE))
     refuse_too_few(data, facts.n_images)
     wishes = dict(wishes or {})
-    network = network_of(wishes.get("init")) | wishes
+    network = network_of(wishes.get("init"), wishes.get("init_key")) | wishes
     return choose(facts, machine_for(device), network).changed(data=data, pooling=network.get("pooling", "default"))
 
 
@@ -111,7 +111,7 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     init = str(recipe.init)
     if init == "pretrained":
         init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
-    weights, remark = _initial_weights(init, backbone)
+    weights, remark = _initial_weights(init, recipe.init_key, backbone)
     missing, unused = load_weights(backbone, weights)
     fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
     if fitted < n_own / 2:
@@ -123,7 +123,7 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     return f"Started from {recipe.init}: {fitted} tensors{remark} fit, {len(unused)} are not used{left}."
 
 
-def network_of(init: str | None) -> dict[str, str]:
+def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
     """Backbone, stem and pooling of the network whose weights `init` names; nothing if it does not tell."""
     library, _, name = str(init).partition("/")
     if library == "timm":
@@ -138,11 +138,11 @@ def network_of(init: str | None) -> dict[str, str]:
         return {}
     if path.suffix == ".safetensors" and (told := read_tensors(path)[1]).keys() >= {"backbone", "stem"}:
         return {name: told[name] for name in NETWORK if name in told}
-    resnet, stem = guess_resnet(read_checkpoint(path))
+    resnet, stem = guess_resnet(read_checkpoint(path, key))
     return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
 
 
-def _initial_weights(init: str, backbone: nn.Module) -> tuple[dict[str, Tensor], str]:
+def _initial_weights(init: str, key: str | None, backbone: nn.Module) -> tuple[dict[str, Tensor], str]:
     """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone.
 
     And what there is to say of them: which part of a checkpoint they are, and of what network.
@@ -160,7 +160,7 @@ def _initial_weights(init: str, backbone: nn.Module) -> tuple[dict[str, Tensor],
         newest = newest_encoder(run := Run.existing(path))
         return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict(), ""
     if path.name.endswith(SUFFIXES):
-        content = read_checkpoint(path)
+        content = read_checkpoint(path, key)
         weights, prefix = matching_keys(backbone.state_dict(), with_our_positions(backbone, content))
         remark = f" under {prefix!r}" if prefix else ""
         if guess_resnet(content)[1] == "lightly":

@@ -84,6 +84,8 @@ class Pretraining(L.LightningModule):
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
         framework.encoder.keeps_features = self.augself is not None or recipe.strategy_traits.uses_features
+        if layer := recipe.strategy_traits.uses_feature_maps:
+            framework.encoder.keep_maps(layer)
         self.compiled = False
         self.data_identity: dict[str, Any] = {}
         """Number and fingerprint of the images: a run goes on with the same ones alone."""
@@ -198,8 +200,9 @@ class Pretraining(L.LightningModule):
         """All that a strategy may ask for."""
         p, encoder = self.project(crops), self.framework.encoder
         p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
+        p = p._replace(maps_g=encoder.maps_g, maps_l=encoder.maps_l)
         # Features that outlive a step keep its graph, and with it a warm-up's stream, which no recording may use.
-        encoder.features_g = encoder.features_l = None
+        encoder.features_g = encoder.features_l = encoder.maps_g = encoder.maps_l = None
         return p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
     def project(self, crops: Crops) -> Projections:

@@ -17,13 +17,12 @@ import lightning as L
 import torch
 from rich.console import Console
 
-from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
+from ..data import BadImages, Batches, ImageSet, Photos, data_identity, load_data, locate, place
 from ..errors import UserError
 from ..files import write, write_together
 from ..models.backbones import plain_weights, weight_bytes
 from ..recipes import (
     AUTO,
-    SMALL,
     Recipe,
     as_python,
     check,
@@ -323,9 +322,9 @@ def announce(
 
 
 def say_few(recipe: Recipe, data: ImageSet, say: Say) -> None:
-    """One line if there are so few photographs that ready-made weights may serve better."""
+    """One line if there are so few photographs, whatever the crops, that ready-made weights may serve better."""
     n = len(data.train)
-    if n < FEW and recipe.init is None and data.channels == 3 and recipe.crops.global_size > SMALL:
+    if n < FEW and recipe.init is None and isinstance(data.train.images, Photos):
         measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
         line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
         weights = "--backbone resnet18 --stem imagenet --init pretrained"
