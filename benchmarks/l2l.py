@@ -24,13 +24,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from l2l_arms import FeatureConfig, GeometryConfig, KoLeoConfig, MeasuredConfig, RegionConfig
+from l2l_arms import FeatureConfig, GeometryConfig, MeasuredConfig, RegionConfig
 from overlap_l2l import OverlapConfig
 
 from logo_ssl.recipes import Recipe, find_recipe
 from logo_ssl.reproduce.run import Runner
 from logo_ssl.reproduce.tables import KNN, Evaluation, RowRun
-from logo_ssl.strategies import LoGoConfig
+from logo_ssl.strategies import KoLeoConfig, LoGoConfig
 from logo_ssl.system.terminal import plain_console
 
 BASELINE = "multicrop"

@@ -1,6 +1,6 @@
 """What may stand in place of L2L: strategies of our own trials, none of which is in the package.
 
-python benchmarks/l2l_arms.py pretrain imagenette-moco-multicrop --strategy koleo --data imagenette128 --out runs/koleo
+python benchmarks/l2l_arms.py pretrain imagenette-moco-multicrop --strategy region --data imagenette128
 """
 
 import sys
@@ -27,43 +27,6 @@ import overlap_l2l  # noqa: F401 (registers the strategy `overlap`)
 
 FEATURES = 512  # of ResNet-18
 CHANNELS = {"layer3": 256, "layer4": 512}  # of its maps
-
-
-@dataclass(frozen=True)
-class KoLeoConfig(MultiCropConfig):
-    """Settings of multi-crop with KoLeo, the spread of DINOv2."""
-
-    on: Literal["local", "global", "all"] = "local"
-    """Whose latents are spread."""
-    weight: NotNegative = 0.1
-    """What KoLeo is multiplied by."""
-
-    def build(self, n_global: int, n_local: int, dim: int) -> "KoLeo":
-        """The strategy for so many crops."""
-        return KoLeo(self, n_global, n_local)
-
-
-class KoLeo(MultiCrop):
-    """min L_gg + L_lg - weight mean log min_j |z_i - z_j|: it stops by itself once another image is the nearest."""
-
-    def __init__(self, config: KoLeoConfig, n_global: int, n_local: int) -> None:
-        super().__init__(config.pairs, n_global, n_local)
-        self.config = config
-
-    def outer(self, l_s: Similarity, p: Projections, randomness: Any, theta_e: Sequence[Tensor] = ()) -> Objective:
-        """The similarity terms, and KoLeo."""
-        pulled = super().outer(l_s, p, randomness)
-        spread = {"local": p.z_l, "global": p.z_g, "all": torch.cat([p.z_g, p.z_l])}[self.config.on]
-        l_ll = koleo(spread)
-        return Objective(pulled.loss + self.config.weight * l_ll, pulled.terms | {"l_ll": l_ll})
-
-
-def koleo(z: Latents) -> Scalar:
-    """-mean log distance to the nearest other unit latent of the batch."""
-    z = F.normalize(z.flatten(0, 1), dim=-1)
-    with torch.no_grad():
-        nearest = (z @ z.T).fill_diagonal_(-2).argmax(dim=1)
-    return -(z - z[nearest]).norm(dim=1).clamp_min(1e-4).log().mean()
 
 
 @dataclass(frozen=True)
@@ -229,7 +192,6 @@ def region_contrast(
     return (nll * seen.T).mean()
 
 
-STRATEGIES["koleo"] = KoLeoConfig
 STRATEGIES["measured-logo"] = MeasuredConfig
 STRATEGIES["feature-logo"] = FeatureConfig
 STRATEGIES["geometry"] = GeometryConfig

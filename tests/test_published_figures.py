@@ -110,7 +110,7 @@ def test_the_outside_run_is_shown_by_seed():
 
 
 def test_the_pages_of_l2l_have_every_trial_as_the_tool_prints_it():
-    command = [sys.executable, str(ROOT / "tools" / "write_tables.py"), "l2l", "l2l-means", "l2l-short"]
+    command = [sys.executable, str(ROOT / "tools" / "write_tables.py"), "l2l-arms", "l2l", "l2l-means", "l2l-short"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     pages = [PAGES / "l2l.md", ROOT / "results" / "l2l-short.md"]
     shown = [row for page in pages for row in tables(page.read_text()) if row[0] != "candidate"]

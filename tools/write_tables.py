@@ -7,6 +7,7 @@ python tools/write_tables.py l2l tuned
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from statistics import mean, stdev
 
 from l2l_trials import SEVERAL, TRIALS, change, standard_error
@@ -242,6 +243,22 @@ def l2l_means() -> str:
     return table((f"mean over pairs of runs of {LONG} epochs", *MEASURES), rows)
 
 
+def l2l_arms() -> str:
+    """What stands in place of L2L on beds A and B: its difference from multi-crop, seed by seed, and the verdict."""
+    sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+    from l2l import BEDS, paired  # slow to import
+
+    kinds = ("knn-20", "knn-200", "linear", "multilabel", "transfer-pets80")
+    rows = []
+    for bed in BEDS:
+        for line in paired(Path("nowhere"), bed):
+            if "gain" in line:
+                gains = [line["gain"].get(kind) for kind in kinds]
+                told = [f"{gain[0]:+.2f} ± {gain[1]:.2f}" if gain else "" for gain in gains]
+                rows.append([bed, line["arm"], str(len(line["seeds"])), *told, line["verdict"].partition(":")[0]])
+    return table(("bed", "arm", "n", "k=20", "k=200", "linear", "mAP", "Pets", "verdict"), rows)
+
+
 def short(rows: Iterable[tuple[str, Sequence[str]]], head: Sequence[str], name: str = SHORT) -> str:
     """kNN (k=20) of short runs, a column for each variant."""
     cells = ([label, *(of(place and f"{name}/{place}", "k=20") for place in places)] for label, places in rows)
@@ -269,6 +286,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scenes": lambda: means(SCENES, spread),
     "photographs": lambda: means(PHOTOGRAPHS, spread),
     "l2l": l2l,
+    "l2l-arms": l2l_arms,
     "l2l-short": lambda: l2l(short=True),
     "l2l-means": l2l_means,
     "lambda": lambdas,

@@ -59,7 +59,7 @@ def test_the_contrast_is_that_of_the_siblings_that_are_seen(arms):
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, (z_l, z_r)))
 
 
-@pytest.mark.parametrize("arm", ["koleo", "measured-logo", "feature-logo", "geometry", "region"])
+@pytest.mark.parametrize("arm", ["measured-logo", "feature-logo", "geometry", "region"])
 def test_an_arm_trains(arms, data, tmp_path, arm):
     run, _ = train(
         SMALL.with_part("strategy", arm),

@@ -38,7 +38,7 @@ from logo_ssl.frameworks import (
 )
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.strategies import KoLeoConfig, LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import checkpoint, compile
 from logo_ssl.train.build import adapt_to_data, build
 from logo_ssl.train.loggers import JsonlLogger, ProgressDisplay
@@ -59,7 +59,12 @@ FRAMEWORKS = {
     "supervised": SupervisedConfig(dim=8),
 }
 LOGO = LoGoConfig(depth=2, width=16, lam=0.5)
-STRATEGIES = {"two-view": TwoViewConfig(), "multi-crop": MultiCropConfig(), "logo": LOGO}
+STRATEGIES = {
+    "two-view": TwoViewConfig(),
+    "multi-crop": MultiCropConfig(),
+    "logo": LOGO,
+    "koleo": KoLeoConfig(weight=1.0),
+}
 BASE = Recipe(
     "together",
     backbone="tiny",
@@ -82,7 +87,7 @@ CASES = {
     )
     for name, kind in [
         *((name, "logo") for name in FRAMEWORKS),
-        *(("moco", "two-view"), ("moco", "multi-crop"), ("byol", "multi-crop")),
+        *(("moco", "two-view"), ("moco", "multi-crop"), ("byol", "multi-crop"), ("moco", "koleo")),
         *(("simclr", "two-view"), ("supervised", "two-view")),
     ]
 }

@@ -1,16 +1,19 @@
 """The registry of strategies: add one by one file and one line here."""
 
 from .base import PairWeights, Strategy, StrategyTraits, assign_roles
+from .koleo import KoLeo, KoLeoConfig
 from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
 from .two_view import TwoView, TwoViewConfig
 
-StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
+StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig | KoLeoConfig
 
-STRATEGIES = {"two-view": TwoViewConfig, "multi-crop": MultiCropConfig, "logo": LoGoConfig}
+STRATEGIES = {"two-view": TwoViewConfig, "multi-crop": MultiCropConfig, "logo": LoGoConfig, "koleo": KoLeoConfig}
 
 __all__ = [
     "STRATEGIES",
+    "KoLeo",
+    "KoLeoConfig",
     "LoGo",
     "LoGoConfig",
     "MultiCrop",
