@@ -2,7 +2,7 @@
 
 Ten pairs are an encoder and the same with noise on its weights, of decreasing strength; ten are an epoch of a run and a
 later one. Truth is how the pair was made, so the last pairs of each kind may be alike in fact: `points` is their true
-difference, by kNN of 5,000 other scenes. For example: compare.py --out runs/compare (which trains it, if needed).
+difference, by kNN of 2,000 other scenes. For example: compare.py --out runs/compare (which trains it, if needed).
 """
 
 import argparse
@@ -30,8 +30,8 @@ from logo_ssl.train import pretrain
 STRENGTHS = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12)
 """Standard deviations of the noise, in those of each layer's weights."""
 EPOCHS = ((1, 2), (1, 4), (2, 3), (4, 6), (6, 9), (8, 10), (10, 13), (13, 16), (14, 20), (17, 20))
-OTHERS, SEED = 5000, 7
-"""Scenes that tell the truth, which no other image of this benchmark is among."""
+TRAIN, OTHERS, SEED = 2000, 2000, 7
+"""Labelled scenes to learn from, and others that tell the truth, with the seed of these."""
 
 
 def with_weights(encoder, weights, name):
@@ -68,8 +68,9 @@ def main():
         kept = {"knn_every": 0, "checkpoint_keep": recipe.epochs, "seed": arguments.seed, "device": "cpu"}
         pretrain(recipe, run.path, console=Console(file=sys.stderr), **kept)
     how = Extraction("cpu", workers=0, look_for_copies=False)
-    end = load_encoder(str(run.path))
+    end = replace(load_encoder(str(run.path)), name="last epoch")
     data = load_data("scenes", end.size)
+    data = replace(data, train=data.train.thinned(TRAIN))
     others = replace(data, test=Split(*make_scenes(OTHERS, end.size, SEED)))
     squares, scores, truth = sample(data, end.size, how), {}, {}
 

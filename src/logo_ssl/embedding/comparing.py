@@ -41,6 +41,7 @@ def compare(
     data: str | os.PathLike[str] | ImageSet | None = None,
     *,
     labels: bool = True,
+    size: int | None = None,
     seed: int = 0,
     device: str = "auto",
     workers: int = -1,
@@ -52,7 +53,7 @@ def compare(
     and a linear classifier decide; without any, or with `labels=False`, crops of an image have to find each other.
     Without `data` the images are those that the first encoder's run was trained on.
     """
-    known = open_encoders(encoders)
+    known = open_encoders(encoders, size)
     images = data if isinstance(data, ImageSet) else images_for(known, None if data is None else os.fspath(data), say)
     return compare_encoders(known, images, Extraction(device, workers=workers, say=say), labels=labels, seed=seed)
 
@@ -163,7 +164,7 @@ class Compare:
     """Compare encoders on the same images with the first one: is another better, worse, or neither?
 
     With labels, kNN and a linear classifier decide. Without labels, crops of an image have to find each other and to
-    have the same neighbours, which shows a ruined encoder but not how well classes are told apart.
+    have the same neighbours, which shows a ruined encoder but not how well features separate classes.
 
     example: logo-ssl compare runs/start runs/adapted untrained pixels --data photos/ --out page.html
     """
@@ -227,12 +228,12 @@ def settings_of(comparison: EncoderComparison) -> dict[str, Any]:
 def record_of(comparison: EncoderComparison) -> dict[str, Any]:
     """What is saved: for each encoder its figures, differences and verdict."""
     results = [
-        {"encoder": each.name, "encoder_fingerprint": each.fingerprint}
+        {"encoder": each.name, "verdict": each.verdict}
         | {name: round(value, 2) for name, value in each.figures.items()}
         | {f"{name}_error": round(value, 2) for name, value in each.errors.items()}
         | {f"{name}_difference": round(gap.points, 2) for name, gap in each.differences.items()}
         | {f"{name}_difference_error": round(gap.error, 2) for name, gap in each.differences.items()}
-        | {"verdict": each.verdict}
+        | {"encoder_fingerprint": each.fingerprint}
         for each in comparison.encoders
     ]
     how = "kNN and a linear classifier" if comparison.labelled else "crops of the same image"

@@ -157,7 +157,7 @@ def difference(own: Float[Tensor, " N"], first: Float[Tensor, " N"], measure: st
 def _error(values: Float[Tensor, " N"], step: float = 0.0) -> float:
     """The standard error of a mean over images, or of a mean difference, of which the smallest is a step.
 
-    Few images that differ prove little: as Agresti and Min (2005), half an image more is right and wrong by either.
+    Few images that differ prove little: as Agresti and Min (2005), each of the four outcomes gets half an image more.
     """
     total, n = values.double().sum().item(), len(values) + (2 if step else 0)
     squares = values.double().square().sum().item() + step**2
