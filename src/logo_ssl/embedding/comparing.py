@@ -6,21 +6,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import tyro
 from PIL import Image
 from rich.table import Table
 
+from ..augment.preview import visible
 from ..data import BadImages, ImageSet, Photos, Split, load_data, squared
 from ..errors import UserError
-from ..eval.compare import LEAST, MEASURES, Compared, EncoderComparison, compare_encoders, sample
+from ..eval.compare import MEASURES, Compared, EncoderComparison, compare_encoders, sample
 from ..eval.encoder import FrozenEncoder, baselines, load_encoder
 from ..eval.features import Extraction, features_of
 from ..eval.protocol import about_data, check_result, data_for, save
 from ..files import check_output, write
-from ..knn import nearest_neighbours
+from ..knn import Neighbours, nearest_neighbours
 from ..ranges import Seed, check_ranges
 from ..system.hardware import best_device
 from ..system.randomness import stream
@@ -86,6 +87,13 @@ def images_for(
 # -- Shown
 
 
+class Block(NamedTuple):
+    """An image, and its neighbours by each encoder with that encoder's name."""
+
+    query: Tile
+    rows: list[tuple[str, list[Tile]]]
+
+
 def rows_of(compared: Compared) -> list[str]:
     """The cells of an encoder in the table: its figures, each with the difference from the first encoder."""
     cells = [compared.name]
@@ -111,7 +119,7 @@ def page(
     comparison: EncoderComparison, encoders: Sequence[FrozenEncoder], data: ImageSet, how: Extraction, seed: int
 ) -> bytes:
     """A page in one file: the table and, for some images, their neighbours by each encoder side by side."""
-    blocks = list[tuple[Tile, list[tuple[str, list[Tile]]]]]()
+    blocks = list[Block]()
     with suppress(UserError):  # too few images: the table alone
         blocks = neighbours(encoders, data, how, seed)
     table = {"head": head_of(comparison), "rows": [rows_of(each) for each in comparison.encoders]}
@@ -119,21 +127,19 @@ def page(
     return TEMPLATES.get_template("compare.html").render(table=table, blocks=blocks, **about).encode(errors="replace")
 
 
-def neighbours(
-    encoders: Sequence[FrozenEncoder], data: ImageSet, how: Extraction, seed: int
-) -> list[tuple[Tile, list[tuple[str, list[Tile]]]]]:
+def neighbours(encoders: Sequence[FrozenEncoder], data: ImageSet, how: Extraction, seed: int) -> list[Block]:
     """Some images with the nearest others, of a sample, by each encoder."""
     split, part = (data.test, "test") if data.test is not None and len(data.test) else (data.train, "train")
     squares = sample(data, max(encoder.size for encoder in encoders), how)
     assert squares.labels is not None
     order = torch.randperm(len(squares), generator=stream(seed, "compare queries"))
-    n, rows, bank, near = min(QUERIES, LEAST), squares.labels[order], Split(squares.array[order]), list[Any]()
+    rows, bank, near = squares.labels[order], Split(squares.array[order]), list[Neighbours]()
     for encoder in encoders:
         features = features_of(encoder, bank, replace(how, cache=False), f"neighbours, {encoder.name}")
         near.append(
-            nearest_neighbours(features[:n], features, NEAR, leave_one_out=True, device=best_device(how.device))
+            nearest_neighbours(features[:QUERIES], features, NEAR, leave_one_out=True, device=best_device(how.device))
         )
-    shown = torch.cat([torch.arange(n), *(found.row.flatten() for found in near)]).unique()
+    shown = torch.cat([torch.arange(QUERIES), *(found.row.flatten() for found in near)]).unique()
     pictures = squared(Split(split.images[rows[shown]], shown), SHOWN, BadImages(len(shown), inf), workers=0)
     images, seen = split.images, dict(zip(shown.tolist(), pictures.array, strict=True))
     paths = {i: images.name(r) if isinstance(images, Photos) else f"{part}[{r}]" for i in seen for r in [int(rows[i])]}
@@ -142,21 +148,15 @@ def neighbours(
     def tile(i: int, head: str) -> Tile:
         label = -1 if split.labels is None else int(split.labels[rows[i]])
         title = data.classes[label] if 0 <= label < len(data.classes) else ""
-        picture = (
-            Image.fromarray(seen[i].expand(3, -1, -1).permute(1, 2, 0).numpy()) if len(seen[i]) in (1, 3) else None
-        )
-        return Tile(paths[i], names[paths[i]], head, title, picture)
+        pixels = visible(seen[i].permute(1, 2, 0).numpy())
+        return Tile(paths[i], names[paths[i]], head, title, Image.fromarray(pixels))
 
-    return [
-        (
-            tile(q, "Query"),
-            [
-                (encoder.name, [tile(int(i), f"{c:.3f}") for i, c in zip(found.row[q], found.cosine[q], strict=True)])
-                for encoder, found in zip(encoders, near, strict=True)
-            ],
-        )
-        for q in range(n)
-    ]
+    def found_by(near: Neighbours, query: int) -> list[Tile]:
+        pairs = zip(near.row[query].tolist(), near.cosine[query].tolist(), strict=True)
+        return [tile(i, f"{cosine:.3f}") for i, cosine in pairs]
+
+    named = list(zip((encoder.name for encoder in encoders), near, strict=True))
+    return [Block(tile(q, "Query"), [(name, found_by(own, q)) for name, own in named]) for q in range(QUERIES)]
 
 
 @dataclass(frozen=True)
