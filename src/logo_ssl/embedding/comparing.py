@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 import tyro
 from PIL import Image
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..augment.preview import visible
 from ..data import BadImages, ImageSet, Photos, Split, load_data, squared
@@ -209,7 +209,9 @@ class Compare:
             how = replace(how, progress=progress)
             found = compare_encoders(encoders, data, how, labels=self.labels, seed=self.seed)
             content = page(found, encoders, data, how, self.seed) if paged else b""
-        table = Table(*head_of(found), title=f"{found.about['test_images']:,} images of {data.name}")
+        title, *titles = head_of(found)
+        images = f"{found.about['test_images']:,} images of {data.name}"
+        table = Table(Column(title, overflow="fold"), *titles, title=images)
         for each in found.encoders:
             table.add_row(*rows_of(each))
         console.print(table)
