@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .embedding.comparing import compare as compare
     from .embedding.embeddings import embed as embed
     from .embedding.exporting import export as export
     from .embedding.module import load as load
@@ -24,6 +25,7 @@ _HOMES = {
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "Run": "run",
+    "compare": "embedding.comparing",
     "embed": "embedding.embeddings",
     "export": "embedding.exporting",
     "load": "embedding.module",

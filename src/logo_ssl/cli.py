@@ -60,6 +60,9 @@ COMMANDS: dict[str, Command] = {
     "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),
     "eval": Command("evaluate an encoder by a protocol", commands=PROTOCOLS),
     "embed": Command("write features of images to a file: path, label, split, vector", "embedding.embeddings:Embed"),
+    "compare": Command(
+        "is an encoder better than another on your images, with labels or without?", "embedding.comparing:Compare"
+    ),
     "search": Command("find the images most like a query", "embedding.searching:Search"),
     "export": Command(
         "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.exporting:Export"

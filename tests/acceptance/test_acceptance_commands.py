@@ -18,7 +18,7 @@ import logo_ssl
 PROJECT = Path(__file__).parents[2]
 COMMANDS = (
     *("demo", "recipes", "pretrain", "resume", "eval", "embed", "search", "export", "affinity", "report", "watch"),
-    *("show-crops", "reproduce", "bench", "doctor"),
+    *("compare", "show-crops", "reproduce", "bench", "doctor"),
 )
 OPTIONS = {
     "demo": "--out --epochs --seed",
@@ -32,6 +32,7 @@ OPTIONS = {
     "eval detect": "--data --iterations --head --anchors --dry-run --devices",
     "eval segment": "--data --iterations",
     "embed": "--data --out --split --batch-size --workers --overwrite",
+    "compare": "--data --labels --out --seed --size",
     "search": "--index --query --k --out",
     "export": "--to --out --overwrite",
     "affinity": "--reference --rows --images --map --out",
@@ -172,6 +173,11 @@ BAD = [
     ("eval transfer {run} --sets nowhere", "nowhere"),
     ("eval finetune {run} --epochs 0", "--epochs"),
     ("eval semi {run} --fractions 2", "--fractions fraction"),
+    ("compare {run}", "encoders"),
+    ("compare {run} nowhere", "nowhere"),
+    ("compare untrained {run}", "untrained"),
+    ("compare {run} pixels --data nowhere", "nowhere"),
+    ("compare {run} pixels --out page.pdf", "page.pdf"),
     ("eval detect {resnet}", "--data"),
     ("eval detect {resnet} --data nowhere", "nowhere"),
     ("eval detect {resnet} --data {coco} --steps 5 3", "--steps"),

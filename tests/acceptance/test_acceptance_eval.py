@@ -176,3 +176,26 @@ def test_a_detector_on_a_pyramid_shows_its_schedule_without_training(logo, cwd, 
     assert done.code == 0, done.err
     assert "7" in done.out
     assert not list(cwd.iterdir())
+
+
+def test_encoders_are_compared_with_the_first_with_labels_and_without(logo, cwd, own_run, data):
+    for words, measures in (((), ("knn", "linear")), (("--no-labels",), ("found_again", "same_neighbours"))):
+        done = logo("compare", own_run, "untrained", "pixels", *words, "--out", "page.html", "--overwrite")
+        assert done.code == 0, done.err
+        first, *others = json.loads((cwd / "page.json").read_text())["results"]
+        assert first["verdict"] is None
+        assert [each["encoder"] for each in others] == ["untrained", "pixels"]
+        for each in others:
+            assert each["verdict"] in ("better", "worse", "no measurable difference")
+            for name in measures:
+                assert each[f"{name}_difference"] == pytest.approx(each[name] - first[name], abs=0.02)
+                assert f"{each[name]:.2f}" in done.out
+        page = (cwd / "page.html").read_text()
+        assert page.count("data:image/webp") > 10
+        assert "untrained" in page
+        assert "http" not in page
+    compared = logo_ssl.compare([own_run, "untrained", "pixels"], data, labels=False, device="cpu", workers=0)
+    assert [each.verdict for each in compared.encoders] == [None, *(each["verdict"] for each in others)]
+    assert logo("compare", own_run, own_run).code == 0
+    (file,) = (own_run / "evaluation").glob("compare-*.json")
+    assert json.loads(file.read_text())["results"][1]["verdict"] == "no measurable difference"
