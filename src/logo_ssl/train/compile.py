@@ -1,7 +1,9 @@
 """`torch.compile` for networks and losses, tried on one batch, and the step as a CUDA graph without Python."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from ..models import Encoder
 from ..system.distributed import barrier, gather_objects, simulated_peers, world_size
 from ..system.randomness import global_streams, set_global_streams
 
+CACHE = "~/.cache/logo-ssl/compiled"
+"""Compiled code, unless TORCHINDUCTOR_CACHE_DIR names a folder. torch's own is a temporary one."""
 WARM_UP = 3  # calls before recording: libraries choose their algorithms, optimisers make their buffers
 
 
@@ -70,6 +74,9 @@ def compile_step(framework: Framework, strategy: nn.Module) -> None:
 
     Losses in several processes stay as they are: compiled code may send its messages in another order.
     """
+    with suppress(OSError):
+        Path(CACHE).expanduser().mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(CACHE).expanduser()))
     # The ratio of gradients (Eq. 9's lambda) asks for gradients twice: buffers must outlive the first time.
     functorch_config.donated_buffer = False
     # Grouped batch norm fails to compile with this optimisation of torch 2.11 ("512 v.s. 2048").
