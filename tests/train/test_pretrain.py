@@ -1,5 +1,6 @@
 """End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
 
+import copy
 import io
 import json
 import math
@@ -17,6 +18,7 @@ from small_runs import SMALL, assert_equal_runs, at_step, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
+from logo_ssl.cli import parse
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval.encoder import load_encoder
@@ -253,6 +255,43 @@ def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data,
         recipe = recipe_for(data, "cpu", {"init": init})
         assert (recipe.backbone, recipe.stem) == network
     assert recipe_for(data, "cpu", {"init": init, "backbone": "resnet50"}).backbone == "resnet50"
+
+
+def test_a_recipe_takes_the_network_of_the_weights_to_start_from_unless_one_is_named(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    weights, asked = str(run.backbone_file), ["pretrain", "cifar10-tuned-moco", "--data", data, "--init"]
+    assert parse([*asked, weights]).settings.backbone == SMALL.backbone
+    assert parse([*asked, "torchvision/resnet18"]).settings.stem == "cifar"
+    transformer = parse([*asked, "timm/test_vit"]).settings
+    assert (transformer.backbone, transformer.stem) == ("timm/test_vit", "imagenet")
+    assert parse([*asked, weights, "--backbone", "resnet34"]).settings.backbone == "resnet34"
+    again, _ = train(SMALL.changed(backbone="resnet18"), data, tmp_path / "again", epochs=1, init=weights)
+    assert read_recipe(again).backbone == SMALL.backbone
+
+
+def test_weights_for_colours_start_a_network_for_grey_images_and_it_is_said(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "grey.npz", train_images=arrays["train_images"][..., :1])
+    _, said = train(SMALL, str(tmp_path / "grey.npz"), tmp_path / "grey", epochs=1, init=str(run.backbone_file))
+    assert "resampled: 0.weight" in said
+    assert "unchanged" not in said
+
+
+def test_the_backbone_stands_still_while_its_new_heads_learn(data, tmp_path, monkeypatch):
+    other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
+    start, seen = safetensors.torch.load_file(other.backbone_file), {}
+
+    def look(module):
+        seen[module.global_step] = [copy.deepcopy(part.state_dict()) for part in module.framework.encoder.net]
+
+    at_step(monkeypatch, look, 0, 3, 5)
+    optimiser = replace(SMALL.optimiser, frozen_epochs=1)
+    train(SMALL, data, tmp_path / "run", init=str(other.path), optimiser=optimiser)
+    names = [name for name in start if name.endswith("weight")]
+    for step, stands in ((0, True), (3, True), (5, False)):
+        assert all(seen[step][0][name].equal(start[name]) for name in names) == stands
+    assert not seen[0][1]["0.weight"].equal(seen[3][1]["0.weight"])
 
 
 def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_path):

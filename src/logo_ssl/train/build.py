@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
 from ..models import build_backbone, draw_as_torch_does
-from ..models.backbones import load_weights, with_our_positions
+from ..models.backbones import POSITIONS, first_convolution, load_weights
 from ..models.batch_norm import fitting_batch
 from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
 from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
@@ -47,6 +47,12 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
     return choose(facts, machine_for(device), network).changed(data=data, pooling=network.get("pooling", "default"))
 
 
+def with_network_of(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe with the network whose weights a changed `init` names, unless that is its own or one is asked for."""
+    network = {} if "backbone" in changes else network_of(changes.get("init"), changes.get("init_key"))
+    return recipe if network.get("backbone", recipe.backbone) == recipe.backbone else recipe.changed(**network)
+
+
 def refuse_too_few(data: str, n_images: int) -> None:
     """UserError for data without two images to compare."""
     if n_images < 2:
@@ -67,10 +73,11 @@ def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say = lambda sentence: No
     if queue > half:  # else an image often meets its own last key as a negative
         say(f"framework.queue: {queue} -> {half}, half of the {n:,} training images.")
         recipe = replace(recipe, framework=replace(recipe.framework, queue=half))  # type: ignore[call-arg] (it has one)
-    warmup, shorter = recipe.optimiser.warmup_epochs, recipe.epochs / 10
-    if warmup >= recipe.epochs:
-        say(f"optimiser.warmup_epochs: {warmup:g} -> {shorter:g}, a tenth of the training.")
-        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
+    shorter = recipe.epochs / 10
+    for name in ("warmup_epochs", "frozen_epochs"):
+        if (planned := getattr(recipe.optimiser, name)) >= recipe.epochs:
+            say(f"optimiser.{name}: {planned:g} -> {shorter:g}, a tenth of the training.")
+            recipe = replace(recipe, optimiser=replace(recipe.optimiser, **{name: shorter}))
     return recipe
 
 
@@ -113,21 +120,24 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
         init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
     weights, remark = _initial_weights(init, recipe.init_key, backbone)
     missing, unused = load_weights(backbone, weights)
-    fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
+    own = backbone.state_dict()
+    fitted, n_own = len(own) - len(missing), len(own)
     if fitted < n_own / 2:
         raise UserError(
             f"init={recipe.init}: {fitted} of {n_own} tensors fit {recipe.backbone} with the {recipe.stem} stem; give "
             "its --backbone and --stem."
         )
-    left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
-    return f"Started from {recipe.init}: {fitted} tensors{remark} fit, {len(unused)} are not used{left}."
+    resized = [name for name in own if name not in missing and weights[name].shape != own[name].shape]
+    rest = f"; resampled: {', '.join(resized)}" if resized else ""
+    rest += f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
+    return f"Started from {recipe.init}: {fitted} tensors{remark} fit, {len(unused)} are not used{rest}."
 
 
 def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
     """Backbone, stem and pooling of the network whose weights `init` names; nothing if it does not tell."""
     library, _, name = str(init).partition("/")
     if library == "timm":
-        return {"backbone": str(init)}
+        return {"backbone": str(init), "stem": "imagenet"}
     if library == "torchvision":
         return {"backbone": name, "stem": "imagenet"}
     path = Path(str(init)).expanduser()
@@ -161,7 +171,9 @@ def _initial_weights(init: str, key: str | None, backbone: nn.Module) -> tuple[d
         return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict(), ""
     if path.name.endswith(SUFFIXES):
         content = read_checkpoint(path, key)
-        weights, prefix = matching_keys(backbone.state_dict(), with_our_positions(backbone, content))
+        first = first_convolution(backbone)
+        resized = (POSITIONS,) if first is None else (POSITIONS, first[0])
+        weights, prefix = matching_keys(backbone.state_dict(), content, resized)
         remark = f" under {prefix!r}" if prefix else ""
         if guess_resnet(content)[1] == "lightly":
             remark += " of a network without the first ReLU, which this one has,"
