@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+import torchvision
 from rich.console import Console
 from small_runs import SMALL, assert_equal_runs, at_step, train
 
@@ -216,21 +217,25 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(data, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("source", ["run", "unfinished run", "checkpoint", "library"])
-def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypatch, source):
+@pytest.mark.parametrize("source", ["run", "unfinished run", "its file", "checkpoint", "library"])
+def test_training_starts_from_whatever_can_be_evaluated_and_normalises_as_there(data, tmp_path, monkeypatch, source):
     other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
-    weights = safetensors.torch.load_file(other.backbone_file)
+    weights, mean = safetensors.torch.load_file(other.backbone_file), load_backbone(other)[1]["mean"]
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "dark.npz", train_images=arrays["train_images"] // 2)
     init = str(tmp_path / "other")
     if source == "unfinished run":
         other.provenance_file.unlink()
         other.backbone_file.unlink()
+    elif source == "its file":
+        init = str(other.backbone_file)
     elif source == "checkpoint":
-        init = str(tmp_path / "theirs.pth.tar")
+        init, mean = str(tmp_path / "theirs.pth.tar"), [value / 2 for value in mean]
         theirs = {f"a.b.c.d.e.{key}": value for key, value in weights.items()}
         torch.save({"teacher": {key: 0 * value for key, value in theirs.items()}, "student": theirs}, init)
     elif source == "library":
-        init = "timm/small"
-        model = SimpleNamespace(state_dict=lambda: weights)
+        init, mean = "timm/small", [0.5, 0.4, 0.3]
+        model = SimpleNamespace(state_dict=lambda: weights, pretrained_cfg={"mean": mean, "std": (0.2,) * 3})
         monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
     said = list[str]()
     recipe = SMALL.changed(data=data, init=init, init_key="student" if source == "checkpoint" else None)
@@ -292,6 +297,21 @@ def test_the_backbone_stands_still_while_its_new_heads_learn(data, tmp_path, mon
     for step, stands in ((0, True), (3, True), (5, False)):
         assert all(seen[step][0][name].equal(start[name]) for name in names) == stands
     assert not seen[0][1]["0.weight"].equal(seen[3][1]["0.weight"])
+
+
+def test_published_weights_of_torchvision_are_read_from_its_cache(data, tmp_path, monkeypatch):
+    """Under the name that its download has, so that torchvision's own code loads them."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    published, theirs = torchvision.models.ResNet18_Weights.DEFAULT, torchvision.models.resnet18()
+    file = tmp_path / "hub" / "checkpoints" / published.url.rpartition("/")[2]
+    file.parent.mkdir(parents=True)
+    torch.save(theirs.state_dict(), file)
+    said = list[str]()
+    recipe = SMALL.changed(backbone="resnet18", init="torchvision/resnet18")
+    module = build(recipe, load_data(data, 16), said.append)
+    assert module.framework.encoder.backbone.conv1.weight.equal(theirs.conv1.weight)
+    assert module.mean == tuple(published.transforms().mean)
+    assert "unchanged" not in said[0]
 
 
 def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_path):
