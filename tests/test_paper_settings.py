@@ -25,6 +25,7 @@ OF_COURSE = {
     "framework.kind",
     "strategy.kind",
     "loading.max_side",
+    *(f"optimiser.{name}" for name in ("frozen_epochs", "backbone_lr", "pull")),  # about `init`
 }
 """What makes a row that row, or has nothing to do with the paper; nor does AugSelf."""
 

@@ -328,8 +328,10 @@ def say_few(recipe: Recipe, data: ImageSet, say: Say) -> None:
     if n < FEW and recipe.init is None and isinstance(data.train.images, Photos):
         measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
         line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
-        weights = "--backbone resnet18 --stem imagenet --init pretrained"
-        say(f"{counted(n, 'image')} are few. Start from ready-made weights ({weights}), or compare: `logo-ssl {line}`.")
+        say(
+            f"{counted(n, 'image')} are few. Start from ready-made weights (--init torchvision/resnet18), or compare: "
+            f"`logo-ssl {line}`."
+        )
 
 
 def _labels(data: ImageSet, recipe: Recipe) -> str:
