@@ -29,12 +29,12 @@ SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first like CIFAR's; above t
 FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
-ADAPTED = 0.2  # of these views and epochs, where weights to start from are given
+ADAPTED = 0.2  # of these views, epochs and, in the backbone, of the rate, where there are weights to start from
+PULL, PULLED = 1.0, 500  # strongest, up to so many images: docs/decisions/0033
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
 LEAST_BATCH = 32  # images, which batch norm needs
 SPLIT = 32  # images of a batch that share its statistics in MoCo
 BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
-BACKBONE_LR, PULL, FEW_TO_ADAPT = 0.2, 1.0, 500
 BYTES_PER_PIXEL = {
     ("tiny", "imagenet"): 400,
     ("resnet18", "cifar"): 2800,
@@ -73,10 +73,10 @@ def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | Non
     base = replace(asked, batch_size=base.batch_size)  # which the rate is for
     batch = min(asked.batch_size, facts.n_images) if "batch_size" in wished else _batch(base, facts, machine)
     adapts = (wishes or {}).get("init") is not None
-    views, fewest, most = (
-        round(n * (ADAPTED if adapts else 1)) for n in (VIEWS[machine.device], *EPOCHS[machine.device])
-    )
-    epochs = min(max(views // max(facts.n_images, 1), fewest), most)
+    says += " Its weights are adapted: few epochs, a slow backbone, led back to its start." if adapts else ""
+    fewest, most = EPOCHS[machine.device]
+    epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
+    epochs = max(1, round(ADAPTED * epochs)) if adapts else epochs
     framework = base.framework
     assert isinstance(framework, MoCoConfig)
     queue = min(framework.queue, _power_of_two(facts.n_images // 2), max(1, facts.n_images // 2))
@@ -102,8 +102,8 @@ def _adapting(optimiser: OptimiserConfig, epochs: int, n_images: int) -> Optimis
         optimiser,
         warmup_epochs=epochs / 20,
         frozen_epochs=epochs / 10,
-        backbone_lr=BACKBONE_LR,
-        pull=min(PULL, PULL * FEW_TO_ADAPT / n_images),
+        backbone_lr=ADAPTED,
+        pull=PULL * min(1.0, PULLED / n_images),
     )
 
 
