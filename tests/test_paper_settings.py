@@ -22,6 +22,7 @@ OF_COURSE = {
     "replans",
     "data",
     "init",
+    "init_key",
     "framework.kind",
     "strategy.kind",
     "loading.max_side",
