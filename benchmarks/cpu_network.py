@@ -38,19 +38,19 @@ CANDIDATES = {
 """Backbone and side of the global crops; local ones have half of it, and images as small as CIFAR's half of both."""
 
 
-def few_images(place: Path, out: Path) -> Path:
+def few_images(place: Path, out: Path, n: int = IMAGES) -> Path:
     """A part of a set's training images, the same for every run: a list of paths, or an .npz."""
     out.mkdir(parents=True, exist_ok=True)
     chosen = random.Random(0)
     if place.suffix == ".npz":
         part = out / place.name
         with np.load(place) as arrays:
-            rows = chosen.sample(range(len(arrays["train_images"])), IMAGES)
+            rows = chosen.sample(range(len(arrays["train_images"])), n)
             np.savez(part, train_images=arrays["train_images"][rows])
         return part
     part = out / f"{place.name}.txt"
     files = sorted(str(file.absolute()) for file in (place / "train").rglob("*") if file.is_file())
-    part.write_text("\n".join(chosen.sample(files, IMAGES)))
+    part.write_text("\n".join(chosen.sample(files, n)))
     return part
 
 

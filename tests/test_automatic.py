@@ -31,6 +31,19 @@ def test_every_choice_is_sound_and_survives_json(n, side, machine):
     assert 1 <= recipe.framework.queue <= n // 2
 
 
+def test_weights_to_start_from_are_adapted_the_more_carefully_the_fewer_images_there_are():
+    wishes = {"init": "torchvision/resnet18", "backbone": "resnet18", "stem": "imagenet"}
+    chosen = {n: choose(DatasetInfo(n, 400, 3, False), GPU, wishes) for n in (500, 5_000, 500_000)}
+    assert [recipe.epochs for recipe in chosen.values()] == [160, 160, 20]
+    assert [recipe.optimiser.pull for recipe in chosen.values()] == pytest.approx([1.0, 0.1, 0.001])
+    for n, recipe in chosen.items():
+        check(replace(recipe, init=wishes["init"]))
+        fresh = choose(DatasetInfo(n, 400, 3, False), GPU, {**wishes, "init": None})
+        assert recipe.epochs < fresh.epochs
+        assert recipe.optimiser.backbone_lr < 1 == fresh.optimiser.backbone_lr
+        assert recipe.optimiser.frozen_epochs > 0 == fresh.optimiser.pull
+
+
 def test_the_choice_follows_the_data_and_the_machine():
     def seen(n, side, machine=GPU):
         recipe = choose(DatasetInfo(n, side, 3, True), machine)

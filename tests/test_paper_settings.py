@@ -22,9 +22,11 @@ OF_COURSE = {
     "replans",
     "data",
     "init",
+    "init_key",
     "framework.kind",
     "strategy.kind",
     "loading.max_side",
+    *(f"optimiser.{name}" for name in ("frozen_epochs", "backbone_lr", "pull")),  # about `init`
 }
 """What makes a row that row, or has nothing to do with the paper; nor does AugSelf."""
 

@@ -129,7 +129,12 @@ class RecipeOptions:
         first, _ = read(target, arguments, prog, return_unknown_args=True, add_help=False)
         wishes = {name: value for name, value in vars(first).items() if value is not None}
         name = named or (AUTO if "data" in wishes else cls.without_data)
-        recipe = (find_recipe(name) if name != AUTO else _chosen(arguments, wishes)).changed(**wishes)
+        recipe = find_recipe(name) if name != AUTO else _chosen(arguments, wishes)
+        if "init" in wishes:
+            from .train.build import with_network_of  # with the networks, which others do not wait for
+
+            recipe = with_network_of(recipe, wishes)
+        recipe = recipe.changed(**wishes)
         return cls(name, recipe.kind("framework"), recipe.kind("strategy"), recipe, name)
 
     def checked(self) -> Recipe:

@@ -152,6 +152,8 @@ BAD = [
     ("pretrain tiny --optimiser.lr nan --data {data} --out o", "--optimiser.lr"),
     ("pretrain tiny --optimiser.weight-decay-end -1 --data {data} --out o", "optimiser.weight_decay_end"),
     ("pretrain tiny --optimiser.layer-decay 0.5 --data {data} --out o", "optimiser.layer_decay"),
+    ("pretrain tiny --optimiser.pull 1 --data {data} --out o", "optimiser.pull init"),
+    ("pretrain tiny --optimiser.backbone-lr 0 --data {data} --out o", "--optimiser.backbone-lr"),
     ("pretrain tiny --backbone timm/vgg11 --drop-path 0.1 --data {data} --out o", "drop_path=0.1"),
     ("pretrain tiny --framework.tau 0 --data {data} --out o", "--framework.tau"),
     ("pretrain tiny --framework.m 2 --data {data} --out o", "--framework.m"),

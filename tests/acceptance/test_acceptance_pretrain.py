@@ -111,6 +111,16 @@ def test_training_starts_from_the_weights_of_init(logo, cwd, data, run):
         torch.testing.assert_close(got[name], expected[name], msg=name)
 
 
+def test_without_a_recipe_the_network_of_init_is_adapted_and_spared(logo, cwd, data, run):
+    done = logo("pretrain", "--data", data, "--out", "run", "--init", run, "--device", "cpu", "--epochs", "1")
+    assert done.code == 0, done.err
+    recipe, start = (json.loads((each / "recipe.json").read_text()) for each in (cwd / "run", run))
+    assert (recipe["backbone"], recipe["stem"]) == (start["backbone"], start["stem"])
+    settings = recipe["optimiser"]
+    assert settings["pull"] > 0 < settings["frozen_epochs"] < 1
+    assert 0 < settings["backbone_lr"] < 1
+
+
 SOURCES = {
     "class folders": lambda place, images: save_folder(place / "photos", images),
     "train and val": lambda place, images: (

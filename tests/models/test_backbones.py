@@ -62,6 +62,22 @@ def test_initial_weights_are_matched_by_name_and_shape():
     assert torch.equal(target.layer1[0].conv1.weight, source.layer1[0].conv1.weight)
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [(3, 1), (3, 2), (3, 5), (1, 3), (5, 3)])
+def test_images_without_colours_give_the_same_whatever_channels_the_weights_were_for(theirs, ours, random):
+    source, target = (build_backbone("tiny", channels=channels).double().eval() for channels in (theirs, ours))
+    assert load_weights(target, source.state_dict()) == ([], [])
+    grey = random(2, 1, 32, 32)
+    torch.testing.assert_close(target(grey.expand(-1, ours, -1, -1)), source(grey.expand(-1, theirs, -1, -1)))
+
+
+def test_larger_patches_give_what_the_weights_gave_of_smaller_ones(random):
+    small, large = (nn.Sequential(nn.Conv2d(3, 7, side, side)) for side in (8, 16))
+    load_weights(large, small.state_dict())
+    patch = random(2, 3, 8, 8).float()
+    enlarged = F.interpolate(patch, (16, 16), mode="bicubic", antialias=True)
+    torch.testing.assert_close(large(enlarged), small(patch), rtol=1e-4, atol=1e-4)
+
+
 def test_torchs_default_begins_with_another_square_norm_by_channels():
     backbone = build_backbone("resnet18", "cifar")
     convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]

@@ -82,7 +82,7 @@ def test_three_steps_tell_the_minutes_and_leave_nothing(shell, photos, tmp_path,
 def test_few_photographs_are_compared_with_ready_made_weights_before_training(photos, data, tmp_path, side):
     recipe = SMALL.changed(crops__global_size=side, loading__workers=0, epochs=1)
     _, said = train(recipe, photos, tmp_path / "run")
-    assert "48 images are few. Start from ready-made weights (--backbone resnet18 --stem imagenet --init " in said
+    assert "48 images are few. Start from ready-made weights (--init torchvision/resnet18)" in said
     assert said.index(f"eval knn torchvision/resnet18 --data {photos}") < said.index("epoch 1")
     assert "are few" not in train(recipe, data, tmp_path / "array")[1]
 

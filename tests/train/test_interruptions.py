@@ -94,6 +94,16 @@ def test_a_run_interrupted_anywhere_ends_like_an_uninterrupted_one(data, tmp_pat
     assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
 
 
+def test_a_backbone_is_led_back_to_the_same_weights_after_an_interruption_even_if_their_file_is_gone(data, tmp_path):
+    other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
+    optimiser = replace(SMALL.optimiser, frozen_epochs=0.5, backbone_lr=0.5, pull=5.0)
+    adapted = {"init": str(other.backbone_file), "optimiser": optimiser}
+    whole, _ = train(SMALL, data, tmp_path / "whole", **adapted)
+    cut_short(data, tmp_path / "cut", before_step=4, **adapted)
+    other.backbone_file.unlink()
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
+
+
 def test_networks_that_draw_for_themselves_resume_exactly_compiled_or_not(data, tmp_path, monkeypatch):
     original, recipe = Pretraining.project, replace(SMALL, compile="on")
 

@@ -8,7 +8,7 @@ from logo_ssl.frameworks import DINOConfig, SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig, Recipe
 from logo_ssl.strategies import LoGoConfig
-from logo_ssl.train.optim import encoder_optimiser, set_learning_rate, weight_decay_at
+from logo_ssl.train.optim import StartingWeights, encoder_optimiser, set_learning_rate, weight_decay_at
 
 
 def framework_of_ones():
@@ -103,3 +103,35 @@ def test_the_rate_falls_from_layer_to_layer_below_the_last_and_heads_learn_at_al
     assert rates[-1] == 2 * rates[-2] == 2 ** (len(rates) - 1) * rates[0]
     assert group_of(optimiser, backbone.patch_embed.proj.weight)["lr"] == rates[0] / 2
     assert group_of(optimiser, framework.encoder.projector[0].weight)["lr"] == 0.08
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_the_backbone_learns_slowly_and_is_led_back_to_its_start_where_heads_decay_to_zero(kind, random):
+    """Three steps, in the first of which the backbone stands still, by the formulas of SGD and AdamW."""
+    framework, lr, factor, pull, decay = framework_of_ones(), 0.05, 0.2, 0.7, 0.3
+    backbone = framework.encoder.backbone
+    config = OptimiserConfig(
+        kind, lr=0.1, momentum=0.8, weight_decay=decay, frozen_epochs=1, backbone_lr=factor, pull=pull
+    )
+    optimiser, start = encoder_optimiser(config, framework), StartingWeights(backbone)
+    slopes, w, v, s = [1.0, -0.5, 2.0], {"backbone": 1.0, "head": 1.0}, dict.fromkeys(("backbone", "head"), 0.0), {}
+    s |= v
+    for t, g in enumerate(slopes, 1):
+        set_learning_rate(optimiser, lr, frozen=t == 1)
+        step(optimiser, framework, g)
+        if t > 1:
+            start.pull(backbone, lr * factor * pull)
+        for part in w:
+            rate = lr if part == "head" else lr * factor * (t > 1)
+            wd = decay if part == "head" else 0.0
+            if kind == "sgd":
+                v[part] = 0.8 * v[part] + g + wd * w[part]
+                w[part] -= rate * v[part]
+            else:
+                v[part], s[part] = 0.9 * v[part] + 0.1 * g, 0.999 * s[part] + 0.001 * g * g
+                scale = (s[part] / (1 - 0.999**t)) ** 0.5 + 1e-8
+                w[part] -= rate * (wd * w[part] + v[part] / (1 - 0.9**t) / scale)
+            w[part] += rate * pull * (1.0 - w[part]) * (part == "backbone")
+        torch.testing.assert_close(backbone[0].weight.data, torch.full_like(backbone[0].weight, w["backbone"]))
+        head = framework.encoder.projector[0].weight
+        torch.testing.assert_close(head.data, torch.full_like(head, w["head"]))

@@ -1,5 +1,6 @@
 """End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
 
+import copy
 import io
 import json
 import math
@@ -12,11 +13,13 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+import torchvision
 from rich.console import Console
 from small_runs import SMALL, assert_equal_runs, at_step, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
+from logo_ssl.cli import parse
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval.encoder import load_encoder
@@ -214,25 +217,30 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(data, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("source", ["run", "unfinished run", "checkpoint", "library"])
-def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypatch, source):
+@pytest.mark.parametrize("source", ["run", "unfinished run", "its file", "checkpoint", "library"])
+def test_training_starts_from_whatever_can_be_evaluated_and_normalises_as_there(data, tmp_path, monkeypatch, source):
     other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
-    weights = safetensors.torch.load_file(other.backbone_file)
+    weights, mean = safetensors.torch.load_file(other.backbone_file), load_backbone(other)[1]["mean"]
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "dark.npz", train_images=arrays["train_images"] // 2)
     init = str(tmp_path / "other")
     if source == "unfinished run":
         other.provenance_file.unlink()
         other.backbone_file.unlink()
+    elif source == "its file":
+        init = str(other.backbone_file)
     elif source == "checkpoint":
-        init = str(tmp_path / "theirs.pth.tar")
+        init, mean = str(tmp_path / "theirs.pth.tar"), [value / 2 for value in mean]
         theirs = {f"a.b.c.d.e.{key}": value for key, value in weights.items()}
         torch.save({"teacher": {key: 0 * value for key, value in theirs.items()}, "student": theirs}, init)
     elif source == "library":
-        init = "timm/small"
-        model = SimpleNamespace(state_dict=lambda: weights)
+        init, mean = "timm/small", [0.5, 0.4, 0.3]
+        model = SimpleNamespace(state_dict=lambda: weights, pretrained_cfg={"mean": mean, "std": (0.2,) * 3})
         monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
     said = list[str]()
-    recipe = SMALL.changed(data=data, init=init, init_key="student" if source == "checkpoint" else None)
-    module = build(recipe, load_data(data, 16), said.append)
+    recipe = SMALL.changed(init=init, init_key="student" if source == "checkpoint" else None)
+    module = build(recipe, load_data(str(tmp_path / "dark.npz"), 16), said.append)
+    assert module.mean == pytest.approx(mean, abs=0.005)
     got = module.framework.encoder.backbone.state_dict()
     assert all(got[key].equal(value) for key, value in weights.items())
     assert ("under 'a.b.c.d.e.'" in said[0]) == (source == "checkpoint")
@@ -253,6 +261,58 @@ def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data,
         recipe = recipe_for(data, "cpu", {"init": init})
         assert (recipe.backbone, recipe.stem) == network
     assert recipe_for(data, "cpu", {"init": init, "backbone": "resnet50"}).backbone == "resnet50"
+
+
+def test_a_recipe_takes_the_network_of_the_weights_to_start_from_unless_one_is_named(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    weights, asked = str(run.backbone_file), ["pretrain", "cifar10-tuned-moco", "--data", data, "--init"]
+    assert parse([*asked, weights]).settings.backbone == SMALL.backbone
+    assert parse([*asked, "torchvision/resnet18"]).settings.stem == "cifar"
+    transformer = parse([*asked, "timm/test_vit"]).settings
+    assert (transformer.backbone, transformer.stem) == ("timm/test_vit", "imagenet")
+    assert parse([*asked, weights, "--backbone", "resnet34"]).settings.backbone == "resnet34"
+    again, _ = train(SMALL.changed(backbone="resnet18"), data, tmp_path / "again", epochs=1, init=weights)
+    assert read_recipe(again).backbone == SMALL.backbone
+
+
+def test_weights_for_colours_start_a_network_for_grey_images_and_it_is_said(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "grey.npz", train_images=arrays["train_images"][..., :1])
+    _, said = train(SMALL, str(tmp_path / "grey.npz"), tmp_path / "grey", epochs=1, init=str(run.backbone_file))
+    assert "resampled: 0.weight" in said
+    assert "unchanged" not in said
+
+
+def test_the_backbone_stands_still_while_its_new_heads_learn(data, tmp_path, monkeypatch):
+    other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
+    start, seen = safetensors.torch.load_file(other.backbone_file), {}
+
+    def look(module):
+        seen[module.global_step] = [copy.deepcopy(part.state_dict()) for part in module.framework.encoder.net]
+
+    at_step(monkeypatch, look, 0, 3, 5)
+    optimiser = replace(SMALL.optimiser, frozen_epochs=1)
+    train(SMALL, data, tmp_path / "run", init=str(other.path), optimiser=optimiser)
+    names = [name for name in start if name.endswith("weight")]
+    for step, stands in ((0, True), (3, True), (5, False)):
+        assert all(seen[step][0][name].equal(start[name]) for name in names) == stands
+    assert not seen[0][1]["0.weight"].equal(seen[3][1]["0.weight"])
+
+
+def test_published_weights_of_torchvision_are_read_from_its_cache(data, tmp_path, monkeypatch):
+    """Under the name that its download has, so that torchvision's own code loads them."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    published, theirs = torchvision.models.ResNet18_Weights.DEFAULT, torchvision.models.resnet18()
+    file = tmp_path / "hub" / "checkpoints" / published.url.rpartition("/")[2]
+    file.parent.mkdir(parents=True)
+    torch.save(theirs.state_dict(), file)
+    said = list[str]()
+    recipe = SMALL.changed(backbone="resnet18", init="torchvision/resnet18")
+    module = build(recipe, load_data(data, 16), said.append)
+    assert module.framework.encoder.backbone.conv1.weight.equal(theirs.conv1.weight)
+    assert module.mean == tuple(published.transforms().mean)
+    assert "unchanged" not in said[0]
 
 
 def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_path):

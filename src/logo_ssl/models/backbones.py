@@ -21,6 +21,8 @@ POOLINGS: dict[str, dict[str, Any]] = {
     "mean": {"global_pool": "avg", "fc_norm": False},  # the last norm stays where it is: the same weights serve both
 }
 """What timm calls the features of a vision transformer."""
+POSITIONS = "pos_embed"
+"""What timm calls a transformer's position embeddings."""
 LENGTH = 8
 """Bytes that tell how long the head of a safetensors file is, and what its length is a multiple of."""
 
@@ -172,7 +174,7 @@ def _timm(name: str, channels: int, size: int | None, pooling: Pooling, drop_pat
 
 def with_our_positions(backbone: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights, with a transformer's position embeddings resampled for the grid of patches of this backbone."""
-    own, grid = getattr(backbone, "pos_embed", None), getattr(getattr(backbone, "patch_embed", None), "grid_size", None)
+    own, grid = getattr(backbone, POSITIONS, None), getattr(getattr(backbone, "patch_embed", None), "grid_size", None)
     if not isinstance(own, Tensor) or grid is None:
         return dict(weights)
     from timm.layers import resample_abs_pos_embed  # slow to import: only where it is needed
@@ -180,10 +182,38 @@ def with_our_positions(backbone: nn.Module, weights: Mapping[str, Tensor]) -> di
     prefix = own.shape[1] - grid[0] * grid[1]  # the class token's
     return {
         key: resample_abs_pos_embed(value, grid, num_prefix_tokens=prefix)
-        if key.endswith("pos_embed") and value.dim() == 3 and value.shape[1] != own.shape[1]
+        if key.endswith(POSITIONS) and value.dim() == 3 and value.shape[1] != own.shape[1]
         else value
         for key, value in weights.items()
     }
+
+
+def first_convolution(backbone: nn.Module) -> tuple[str, nn.Conv2d] | None:
+    """A network's first convolution and the name of its weights: a stem or a patch embedding."""
+    modules = ((f"{name}.weight", module) for name, module in backbone.named_modules())
+    return next(((name, module) for name, module in modules if isinstance(module, nn.Conv2d)), None)
+
+
+def with_our_first_layer(backbone: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, with the first layer's for the channels of this backbone and, of a patch embedding, for its size.
+
+    Channels take those of the weights in turn, or their sum, so that an image without colours gives what it gave.
+    """
+    found = first_convolution(backbone)
+    if found is None or (theirs := weights.get(found[0])) is None or theirs.dim() != found[1].weight.dim():
+        return dict(weights)
+    (name, conv), n = found, theirs.shape[1]
+    own: Tensor = conv.weight
+    if own.shape[1] != n:
+        place = torch.arange(max(n, own.shape[1]))
+        parts = (theirs / torch.bincount(place % n).view(-1, 1, 1))[:, place % n]
+        theirs = theirs.new_zeros(len(theirs), own.shape[1], *theirs.shape[2:])
+        theirs.index_add_(1, place % own.shape[1], parts)
+    if conv.stride == conv.kernel_size:
+        from timm.layers import resample_patch_embed  # slow to import: only where it is needed
+
+        theirs = resample_patch_embed(theirs, list(own.shape[2:]))
+    return {**weights, name: theirs}
 
 
 def has_class_attention(backbone: nn.Module) -> bool:
@@ -214,7 +244,8 @@ def set_size(backbone: nn.Module, size: int) -> None:
 
 def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:
     """Load what fits by name and shape; give back the names that were missing and those that found no place."""
-    own, weights = backbone.state_dict(), with_our_positions(backbone, weights)
+    own = backbone.state_dict()
+    weights = with_our_first_layer(backbone, with_our_positions(backbone, weights))
     fitting = {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape}
     backbone.load_state_dict(fitting, strict=False)
     return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())

@@ -4,7 +4,7 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,13 +231,20 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
     return {key: weights[place] for key, place in places.items()}, about
 
 
-def matching_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """As many weights as fit a backbone under one prefix, which may be none; and the prefix."""
-    places, prefix = _best_places(own, weights)
+def matching_keys(
+    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], resized: Collection[str] = ()
+) -> tuple[dict[str, Tensor], str]:
+    """As many weights as fit a backbone under one prefix, which may be none; and the prefix.
+
+    Those that are `resized` later may have any shape.
+    """
+    places, prefix = _best_places(own, weights, resized)
     return {key: weights[place] for key, place in places.items()}, prefix
 
 
-def _best_places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[dict[str, str], str]:
+def _best_places(
+    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], resized: Collection[str] = ()
+) -> tuple[dict[str, str], str]:
     """Where a backbone's weights are, and under which prefix: all in a teacher, all in what is no copy, or most."""
     ends = {naming(key) for naming in NAMINGS for key in list(own)[:1]}
     prefixes = dict.fromkeys(key.removesuffix(end) for key in weights for end in ends if key.endswith(end))
@@ -250,8 +257,8 @@ def _best_places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tu
     found = [(dict[str, str](), "")]
     for prefix in prefixes:
         for naming in NAMINGS if not prefix or prefix.endswith(".") else ():
-            places = {key: prefix + naming(key) for key in own}
-            fitting = {k: p for k, p in places.items() if p in weights and weights[p].shape == own[k].shape}
+            places = {k: p for k in own if (p := prefix + naming(k)) in weights}
+            fitting = {k: p for k, p in places.items() if k in resized or weights[p].shape == own[k].shape}
             found.append((fitting, prefix))
     return max(found, key=rank)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
 from ..system.terminal import counted
-from .config import Recipe
+from .config import OptimiserConfig, Recipe
 from .registry import RECIPES
 
 AUTO = "auto"
@@ -29,6 +29,8 @@ SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first like CIFAR's; above t
 FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
+ADAPTED = 0.2  # of these views, epochs and, in the backbone, of the rate, where there are weights to start from
+PULL, PULLED = 1.0, 500  # strongest, up to so many images: docs/decisions/0033
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
 LEAST_BATCH = 32  # images, which batch norm needs
 SPLIT = 32  # images of a batch that share its statistics in MoCo
@@ -70,13 +72,16 @@ def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | Non
     asked = base.changed(**wished)
     base = replace(asked, batch_size=base.batch_size)  # which the rate is for
     batch = min(asked.batch_size, facts.n_images) if "batch_size" in wished else _batch(base, facts, machine)
+    adapts = (wishes or {}).get("init") is not None
+    says += " Its weights are adapted: few epochs, a slow backbone, led back to its start." if adapts else ""
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
+    epochs = max(1, round(ADAPTED * epochs)) if adapts else epochs
     framework = base.framework
     assert isinstance(framework, MoCoConfig)
     queue = min(framework.queue, _power_of_two(facts.n_images // 2), max(1, facts.n_images // 2))
     splits = min(framework.splits, max(2, batch // SPLIT))  # one would let keys and queries share statistics
-    lr = base.optimiser.lr * batch / base.batch_size
+    optimiser = replace(base.optimiser, lr=base.optimiser.lr * batch / base.batch_size)
     return replace(
         base,
         name=AUTO,
@@ -84,10 +89,21 @@ def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | Non
         epochs=epochs,
         batch_size=batch,
         framework=replace(framework, queue=queue, splits=splits),
-        optimiser=replace(base.optimiser, lr=lr),
+        optimiser=_adapting(optimiser, epochs, facts.n_images) if adapts else optimiser,
         knn_every=max(1, epochs // 20),
         checkpoint_every=max(1, epochs // 20),
         chosen=(f"Chosen for {facts}, on {machine.name}: {says}",),
+    )
+
+
+def _adapting(optimiser: OptimiserConfig, epochs: int, n_images: int) -> OptimiserConfig:
+    """Heads first, the backbone slowly, and led back to its start: the fewer images, the more."""
+    return replace(
+        optimiser,
+        warmup_epochs=epochs / 20,
+        frozen_epochs=epochs / 10,
+        backbone_lr=ADAPTED,
+        pull=PULL * min(1.0, PULLED / n_images),
     )
 
 

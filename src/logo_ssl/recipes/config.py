@@ -86,6 +86,18 @@ class OptimiserConfig:
     """Factor of the learning rate from each layer of a timm network to the one before it; 1: all learn alike."""
     clip: NotNegative = 0.0
     """Largest norm of the encoder's gradient; 0 does not clip."""
+    frozen_epochs: NotNegative = 0.0
+    """Epochs in which the backbone stands still, so that new heads do not spoil what `init` gave it."""
+    backbone_lr: Annotated[float, Allowed(lambda factor: 0 < factor <= 1, "0 < backbone_lr <= 1")] = 1.0
+    """Factor of the learning rate for the backbone."""
+    pull: NotNegative = 0.0
+    """Decay of the backbone towards the weights of `init` (L2-SP), in place of weight decay: a step goes back by lr x
+    backbone_lr x pull of the way; 0: none."""
+
+    @property
+    def spares_backbone(self) -> bool:
+        """Whether the backbone learns otherwise than the heads."""
+        return self.frozen_epochs > 0 or self.backbone_lr < 1 or self.pull > 0
 
 
 @dataclass(frozen=True)
@@ -330,6 +342,8 @@ def _conflicts(recipe: Recipe) -> Iterator[str]:
         yield f"crops.n_local={crops.n_local}: strategy {recipe.kind('strategy')} uses no local crops; must be 0."
     if optimiser.layer_decay < 1 and not recipe.backbone.startswith("timm/"):
         yield f"optimiser.layer_decay={optimiser.layer_decay}: must be 1; timm/NAME alone knows its layers."
+    if optimiser.pull and recipe.init is None:
+        yield f"optimiser.pull={optimiser.pull}: must be 0 without init, whose weights it leads back to."
     if not 0 <= optimiser.eta_min <= optimiser.lr:
         yield f"optimiser.eta_min={optimiser.eta_min}: must be 0 to the learning rate ({optimiser.lr})."
     if recipe.augself.weights and (crops.n_global < 2 or recipe.strategy_traits.pairs == "paper"):

@@ -1,11 +1,13 @@
 """A recipe for the data and the machine, and the networks that it builds."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import timm
+import timm.data
 import torch
 import torchvision
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
 from ..models import build_backbone, draw_as_torch_does
-from ..models.backbones import load_weights, with_our_positions
+from ..models.backbones import POSITIONS, first_convolution, load_weights
 from ..models.batch_norm import fitting_batch
 from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
 from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
@@ -47,6 +49,12 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
     return choose(facts, machine_for(device), network).changed(data=data, pooling=network.get("pooling", "default"))
 
 
+def with_network_of(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe with the network whose weights a changed `init` names, unless that is its own or one is asked for."""
+    network = {} if "backbone" in changes else network_of(changes.get("init"), changes.get("init_key"))
+    return recipe if network.get("backbone", recipe.backbone) == recipe.backbone else recipe.changed(**network)
+
+
 def refuse_too_few(data: str, n_images: int) -> None:
     """UserError for data without two images to compare."""
     if n_images < 2:
@@ -67,10 +75,11 @@ def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say = lambda sentence: No
     if queue > half:  # else an image often meets its own last key as a negative
         say(f"framework.queue: {queue} -> {half}, half of the {n:,} training images.")
         recipe = replace(recipe, framework=replace(recipe.framework, queue=half))  # type: ignore[call-arg] (it has one)
-    warmup, shorter = recipe.optimiser.warmup_epochs, recipe.epochs / 10
-    if warmup >= recipe.epochs:
-        say(f"optimiser.warmup_epochs: {warmup:g} -> {shorter:g}, a tenth of the training.")
-        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
+    shorter = recipe.epochs / 10
+    for name in ("warmup_epochs", "frozen_epochs"):
+        if (planned := getattr(recipe.optimiser, name)) >= recipe.epochs:
+            say(f"optimiser.{name}: {planned:g} -> {shorter:g}, a tenth of the training.")
+            recipe = replace(recipe, optimiser=replace(recipe.optimiser, **{name: shorter}))
     return recipe
 
 
@@ -99,35 +108,51 @@ def build(
         if recipe.initialisation == "torch":
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
-            say(initialise(backbone, recipe))
+            start, about = initialise(backbone, recipe)
+            say(about)
+            if start.normalisation is not None and len(start.normalisation[0]) == data.channels:
+                mean, std = start.normalisation
         framework = recipe.framework.build(backbone, backbone.num_features)
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
-def initialise(backbone: nn.Module, recipe: Recipe) -> str:
-    """Load the weights that `init` names; gives back a sentence about what fitted."""
+class Start(NamedTuple):
+    """Weights to start from, under the names of a backbone."""
+
+    weights: Mapping[str, Tensor]
+    remark: str = ""
+    """What there is to say of them: which part of a checkpoint they are, and of what network."""
+    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and standard deviation of the images that they were trained on, if known."""
+
+
+def initialise(backbone: nn.Module, recipe: Recipe) -> tuple[Start, str]:
+    """Load the weights that `init` names; gives them back, and a sentence about what fitted."""
     init = str(recipe.init)
     if init == "pretrained":
         init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
-    weights, remark = _initial_weights(init, recipe.init_key, backbone)
-    missing, unused = load_weights(backbone, weights)
-    fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
+    start = _start_of(init, recipe.init_key, backbone)
+    missing, unused = load_weights(backbone, dict(start.weights))
+    own = backbone.state_dict()
+    fitted, n_own = len(own) - len(missing), len(own)
     if fitted < n_own / 2:
         raise UserError(
             f"init={recipe.init}: {fitted} of {n_own} tensors fit {recipe.backbone} with the {recipe.stem} stem; give "
             "its --backbone and --stem."
         )
-    left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
-    return f"Started from {recipe.init}: {fitted} tensors{remark} fit, {len(unused)} are not used{left}."
+    resized = [name for name in own if name not in missing and start.weights[name].shape != own[name].shape]
+    rest = f"; resampled: {', '.join(resized)}" if resized else ""
+    rest += f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
+    return start, f"Started from {recipe.init}: {fitted} tensors{start.remark} fit, {len(unused)} are not used{rest}."
 
 
 def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
     """Backbone, stem and pooling of the network whose weights `init` names; nothing if it does not tell."""
     library, _, name = str(init).partition("/")
     if library == "timm":
-        return {"backbone": str(init)}
+        return {"backbone": str(init), "stem": "imagenet"}
     if library == "torchvision":
         return {"backbone": name, "stem": "imagenet"}
     path = Path(str(init)).expanduser()
@@ -142,30 +167,37 @@ def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
     return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
 
 
-def _initial_weights(init: str, key: str | None, backbone: nn.Module) -> tuple[dict[str, Tensor], str]:
-    """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone.
-
-    And what there is to say of them: which part of a checkpoint they are, and of what network.
-    """
+def _start_of(init: str, key: str | None, backbone: nn.Module) -> Start:
+    """The weights that `init` names: published ones, of a run, or in a checkpoint."""
     library, _, name = init.partition("/")
     path = Path(init).expanduser()
     if library in ("torchvision", "timm"):
         try:
             if library == "torchvision":
-                return torchvision.models.get_model(name, weights="DEFAULT").state_dict(), ""
-            return timm.create_model(name, pretrained=True).state_dict(), ""
+                published: Any = torchvision.models.get_model_weights(name)["DEFAULT"]
+                looks = published.transforms()
+                return Start(published.get_state_dict(), "", (tuple(looks.mean), tuple(looks.std)))
+            model: Any = timm.create_model(name, pretrained=True)
+            looks = timm.data.resolve_model_data_config(model)
+            return Start(model.state_dict(), "", (tuple(looks["mean"]), tuple(looks["std"])))
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(f"The weights of {init} could not be fetched ({error}); give init a file.") from error
     if path.is_dir():
         newest = newest_encoder(run := Run.existing(path))
-        return (load_backbone(run)[0] if newest is None else newest.backbone).state_dict(), ""
+        network, needs = load_backbone(run) if newest is None else (newest.backbone, newest.needs)
+        return Start(network.state_dict(), "", (tuple(needs["mean"]), tuple(needs["std"])))
     if path.name.endswith(SUFFIXES):
         content = read_checkpoint(path, key)
-        weights, prefix = matching_keys(backbone.state_dict(), with_our_positions(backbone, content))
+        first = first_convolution(backbone)
+        resized = (POSITIONS,) if first is None else (POSITIONS, first[0])
+        weights, prefix = matching_keys(backbone.state_dict(), content, resized)
         remark = f" under {prefix!r}" if prefix else ""
         if guess_resnet(content)[1] == "lightly":
             remark += " of a network without the first ReLU, which this one has,"
-        return weights, remark
+        told = read_tensors(path)[1] if path.suffix == ".safetensors" else {}
+        known = told.keys() >= {"mean", "std"}  # as in a run's own file
+        looks = (tuple(json.loads(told["mean"])), tuple(json.loads(told["std"]))) if known else None
+        return Start(weights, remark, looks)
     raise UserError(
         f"init={init!r}: must be `pretrained`, a run, torchvision/NAME, timm/NAME, or a checkpoint "
         f"({', '.join(SUFFIXES)})."

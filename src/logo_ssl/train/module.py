@@ -20,7 +20,16 @@ from ..system.distributed import all_mean, gather_objects, index_device, local_s
 from ..system.hardware import to_device
 from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
-from .optim import encoder_optimiser, is_fused, planned_step, rate_at, set_learning_rate, weight_decay_at
+from .optim import (
+    StartingWeights,
+    encoder_optimiser,
+    is_frozen,
+    is_fused,
+    planned_step,
+    rate_at,
+    set_learning_rate,
+    weight_decay_at,
+)
 
 
 class NonFiniteGuard(nn.Module):
@@ -80,6 +89,7 @@ class Pretraining(L.LightningModule):
             f"strategy.{name}" for name, parameter in strategy.named_parameters() if id(parameter) in inner
         ]
         """Where DDP looks: theta_d gets no gradient from the one backward that it sees."""
+        self.start = StartingWeights(framework.encoder.backbone) if recipe.optimiser.pull else None
         self.augself = None
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
@@ -241,12 +251,15 @@ class Pretraining(L.LightningModule):
         lr = rate_at(self.recipe, self.global_step, self.steps_per_epoch)
         optimiser = self._encoder_optimiser()
         weight_decay = weight_decay_at(self.recipe, self.global_step, self.steps_per_epoch)
-        set_learning_rate(optimiser.optimizer, lr, config.lr, weight_decay)
+        frozen = is_frozen(self.recipe, self.global_step, self.steps_per_epoch)
+        set_learning_rate(optimiser.optimizer, lr, config.lr, weight_decay, frozen=frozen)
         if config.clip:
             torch.nn.utils.clip_grad_norm_(self._trained(), config.clip)
         if is_fused(optimiser.optimizer):
             setattr(optimiser.optimizer, "found_inf", self.guard.broken)  # noqa: B010 (as torch's GradScaler does)
         optimiser.step()
+        if self.start is not None and not frozen:
+            self.start.pull(self.framework.encoder.backbone, lr * config.backbone_lr * config.pull)
         return lr
 
     def _on_this_device(self, randomness: Any) -> Any:

@@ -96,7 +96,7 @@ def collapse_alarm(std: float, rank: float, widest: float, n_latents: int, width
 
 
 def knn_summary(lines: Iterable[Mapping[str, Any]]) -> str | None:
-    """The last kNN in a log and the untrained encoder's; None if both were not measured on the same images."""
+    """The last kNN in a log and that before training; None if both were not measured on the same images."""
     measured = [line for line in lines if "knn" in line]
     if len(measured) < 2:
         return None
@@ -106,7 +106,7 @@ def knn_summary(lines: Iterable[Mapping[str, Any]]) -> str | None:
     before, after, n = first["knn"], last["knn"], last["knn_images"]
     error = math.hypot(standard_error(before, n), standard_error(after, n))  # cautious: both are of the same images
     return (
-        f"kNN {after:.1f} % after epoch {last['epochs_done']}, {before:.1f} % untrained, on {counted(n, 'image')} "
+        f"kNN {after:.1f} % after epoch {last['epochs_done']}, {before:.1f} % before, on {counted(n, 'image')} "
         f"(standard error of the difference {error:.1f})."
     )
 

@@ -53,12 +53,35 @@ def weight_decay_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float | 
     return _cosine(config.weight_decay, config.weight_decay_end, place / last)
 
 
+def is_frozen(recipe: Recipe, step: int, steps_per_epoch: int) -> bool:
+    """Whether a recipe's backbone stands still at a step of its run."""
+    return planned_step(recipe, step, steps_per_epoch)[0] < recipe.optimiser.frozen_epochs * steps_per_epoch
+
+
+class StartingWeights(nn.Module):
+    """The weights that a backbone starts from, and L2-SP (Li et al., 2018), which leads it back to them.
+
+    As AdamW's weight decay it is a step of its own, so that neither momentum nor Adam's scales change its strength.
+    """
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        for i, theta in enumerate(backbone.parameters()):
+            self.register_buffer(str(i), theta.detach().clone())  # so that checkpoints have them
+
+    @torch.no_grad()
+    def pull(self, backbone: nn.Module, share: float) -> None:
+        """theta <- theta + share (theta_0 - theta)."""
+        torch._foreach_lerp_(list(backbone.parameters()), list(self.buffers()), share)
+
+
 def encoder_optimiser(
     config: OptimiserConfig, framework: Framework, others: Sequence[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
     """The optimiser of theta_e, h and others; groups marked `constant_lr` keep the peak rate.
 
-    SGD decays everything, as MoCo and SimSiam do; LARS and AdamW spare biases, norms, and what timm names.
+    SGD decays everything, as MoCo and SimSiam do; LARS and AdamW spare biases, norms, and what timm names. Where the
+    backbone learns otherwise than the heads, its groups are marked `backbone`.
     """
     constant = {id(p) for p in framework.constant_lr_parameters()}
     trained = [p for p in framework.parameters() if p.requires_grad] + list(others)
@@ -66,14 +89,17 @@ def encoder_optimiser(
     undecayed = getattr(backbone, "no_weight_decay", set)()  # timm's: position embeddings, class token
     spared = {id(p) for name, p in backbone.named_parameters() if name in undecayed}
     scales = _layer_scales(backbone, config.layer_decay) if config.layer_decay < 1 else {}
-    members: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
+    apart = {id(p) for p in backbone.parameters()} if config.spares_backbone else set()
+    members: dict[tuple[bool, bool, bool, float], list[nn.Parameter]] = {}
     for p in trained:
         is_spared = config.kind != "sgd" and (p.dim() <= 1 or id(p) in spared)
-        members.setdefault((id(p) in constant, is_spared, scales.get(id(p), 1.0)), []).append(p)
+        is_spared |= config.pull > 0 and id(p) in apart
+        scale = scales.get(id(p), 1.0) * (config.backbone_lr if id(p) in apart else 1.0)
+        members.setdefault((id(p) in constant, is_spared, id(p) in apart, scale), []).append(p)
     groups = [
         {"params": part, "weight_decay": 0.0 if is_spared else config.weight_decay, "decays": not is_spared}
-        | {"lr": scale * config.lr, "lr_scale": scale, "constant_lr": is_constant}
-        for (is_constant, is_spared, scale), part in sorted(members.items(), key=lambda item: item[0])
+        | {"lr": scale * config.lr, "lr_scale": scale, "constant_lr": is_constant, "backbone": is_apart}
+        for (is_constant, is_spared, is_apart, scale), part in sorted(members.items(), key=lambda item: item[0])
     ]
     match config.kind:
         case "sgd":
@@ -88,14 +114,22 @@ def encoder_optimiser(
 
 
 def set_learning_rate(
-    optimiser: torch.optim.Optimizer, lr: float, constant: float = 0.0, weight_decay: float | None = None
+    optimiser: torch.optim.Optimizer,
+    lr: float,
+    constant: float = 0.0,
+    weight_decay: float | None = None,
+    *,
+    frozen: bool = False,
 ) -> None:
     """Give every group its rate for the next step, and its weight decay if that changes.
 
-    Groups marked `constant_lr` get the constant rate; groups of lower layers get a share of theirs.
+    Groups marked `constant_lr` get the constant rate; groups of lower layers get a share of theirs, and the backbone's
+    none while it is `frozen`.
     """
     for group in optimiser.param_groups:
         group["lr"] = (constant if group.get("constant_lr") else lr) * group.get("lr_scale", 1.0)
+        if frozen and group.get("backbone"):
+            group["lr"] = 0.0
         if weight_decay is not None and group["decays"]:
             group["weight_decay"] = weight_decay
 

@@ -37,7 +37,7 @@ from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import counted, lasting, plain_console
 from ..weights import load, named_heads, newest_whole
-from .build import adapt_to_data, build, recipe_for
+from .build import adapt_to_data, build, recipe_for, with_network_of
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import Pretraining
@@ -81,7 +81,8 @@ def pretrain(
     changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
-    recipe = (recipe if isinstance(recipe, Recipe) else find_recipe(os.fspath(recipe))).changed(**changes)
+    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(os.fspath(recipe))
+    recipe = with_network_of(recipe, changes).changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
     run = Run(out)
@@ -327,8 +328,10 @@ def say_few(recipe: Recipe, data: ImageSet, say: Say) -> None:
     if n < FEW and recipe.init is None and isinstance(data.train.images, Photos):
         measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
         line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
-        weights = "--backbone resnet18 --stem imagenet --init pretrained"
-        say(f"{counted(n, 'image')} are few. Start from ready-made weights ({weights}), or compare: `logo-ssl {line}`.")
+        say(
+            f"{counted(n, 'image')} are few. Start from ready-made weights (--init torchvision/resnet18), or compare: "
+            f"`logo-ssl {line}`."
+        )
 
 
 def _labels(data: ImageSet, recipe: Recipe) -> str:
