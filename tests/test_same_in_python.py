@@ -10,7 +10,7 @@ from logo_ssl import cli
 from logo_ssl.cli import COMMANDS
 from logo_ssl.recipes import RECIPES, Recipe
 
-USES = {name: COMMANDS[name].load() for name in ("embed", "search", "export")}
+USES = {name: COMMANDS[name].load() for name in ("embed", "search", "export", "finetune", "predict")}
 CALLBACKS = {"say", "progress", "console", "callbacks"}
 
 
@@ -26,15 +26,17 @@ def options(command) -> dict[str, object]:
 
 def required_in_python(name: str, default: object) -> bool:
     """A function asks for what a command asks for in a sentence."""
-    return default is inspect.Parameter.empty and name in ("encoder", "to", "index", "query", "source")
+    return default is inspect.Parameter.empty and name in ("encoder", "to", "index", "query", "source", "model", "data")
 
 
 @pytest.mark.parametrize("name", USES)
 def test_a_command_has_the_options_of_its_function(name):
-    function = parameters(logo_ssl.load, getattr(logo_ssl, name))
+    encoder = () if name == "predict" else (logo_ssl.load,)
+    function = parameters(*encoder, getattr(logo_ssl, name))
     command = options(USES[name])
-    del function["source"]  # what `load` calls an encoder that is not loaded yet
-    extra = {"search": {"out", "overwrite"}}.get(name, set())  # the contact sheet
+    function.pop("source", None)  # what `load` calls an encoder that is not loaded yet
+    # the contact sheet; what `finetune` shares with `semi`
+    extra = {"search": {"out", "overwrite"}, "finetune": {"fractions", "baselines"}}.get(name, set())
     assert command.keys() - extra == function.keys()
     for option, default in function.items():
         if required_in_python(option, default) or (option == "out" and command[option] is MISSING):  # a file is written

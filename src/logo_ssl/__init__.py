@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from .embedding.comparing import compare as compare
     from .embedding.embeddings import embed as embed
     from .embedding.exporting import export as export
+    from .embedding.finetuning import finetune as finetune
     from .embedding.module import load as load
+    from .embedding.module import load_classifier as load_classifier
     from .embedding.scikit_learn import LoGoFeatures as LoGoFeatures
     from .embedding.searching import search as search
+    from .predicting import predict as predict
     from .recipes import RECIPES as RECIPES
     from .recipes import Recipe as Recipe
     from .run import Run as Run
@@ -28,8 +31,11 @@ _HOMES = {
     "compare": "embedding.comparing",
     "embed": "embedding.embeddings",
     "export": "embedding.exporting",
+    "finetune": "embedding.finetuning",
     "load": "embedding.module",
     "load_backbone": "weights",
+    "load_classifier": "embedding.module",
+    "predict": "predicting",
     "pretrain": "train",
     "resume": "train",
     "search": "embedding.searching",

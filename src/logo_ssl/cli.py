@@ -63,6 +63,8 @@ COMMANDS: dict[str, Command] = {
     "compare": Command(
         "is an encoder better than another on your images, with labels or without?", "embedding.comparing:Compare"
     ),
+    "finetune": Command("train a classifier on an encoder and keep it", "embedding.finetuning:Finetune"),
+    "predict": Command("write what a kept model finds in new images: classes or objects", "predicting:Predict"),
     "search": Command("find the images most like a query", "embedding.searching:Search"),
     "export": Command(
         "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.exporting:Export"

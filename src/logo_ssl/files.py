@@ -33,6 +33,15 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise UserError(f"{path} exists; add --overwrite to replace it.")
 
 
+def check_output_folder(folder: Path, overwrite: bool = False) -> None:
+    """UserError, before the work, if files cannot be written to a folder, or it is not empty and may not be used."""
+    if not folder.is_dir() or any(folder.iterdir()):
+        refuse_existing(folder, overwrite)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder.")
+    check_folder(folder)
+
+
 def check_folder(folder: Path) -> None:
     """UserError if no file can be made in a folder, or in the nearest one above it that exists.
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .errors import UserError
-from .models.backbones import build_backbone
+from .files import write_together
+from .models.backbones import build_backbone, plain_weights, weight_bytes
 from .recipes import Recipe
 from .regressor import Regressor
 from .run import Run, found_checkpoints
@@ -31,6 +32,8 @@ HEAD_NAMES = {
 }
 """Heads that a run's file names otherwise than a checkpoint; all others have one name, so that no two can meet."""
 PREFIX = "framework.encoder.net.backbone."
+MODEL, RECORD = "model.safetensors", "model.json"
+"""Files of a model that was trained on an encoder; a folder as on the Hugging Face Hub has the first."""
 NETWORK = ("backbone", "stem", "pooling")
 """What names a network; runs of before 20 November 2026 have no pooling."""
 
@@ -55,10 +58,21 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights in a backbone's file, and its metadata: backbone, stem, mean, std, size."""
+    """The weights in a file of a backbone or classifier, and its metadata: backbone, stem, mean, std, size, classes."""
     weights, metadata = read_tensors(path)
-    needs = {name: json.loads(metadata[name]) for name in ("mean", "std", "size")}
-    return weights, needs | {"pooling": "default"} | {k: metadata[k] for k in NETWORK if k in metadata}
+    return weights, needs_of(metadata)
+
+
+def needs_of(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What metadata say of a network."""
+    needs = {name: json.loads(metadata[name]) for name in ("mean", "std", "size", "classes") if name in metadata}
+    return needs | {"pooling": "default"} | {k: metadata[k] for k in NETWORK if k in metadata}
+
+
+def save_model(folder: Path, network: nn.Module, metadata: Mapping[str, str], record: str) -> None:
+    """Write a model that was trained on an encoder, and how that was done: both or neither."""
+    weights = weight_bytes(plain_weights(network.state_dict()), metadata)
+    write_together({folder / MODEL: weights, folder / RECORD: record.encode()})
 
 
 def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:

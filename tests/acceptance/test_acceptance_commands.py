@@ -18,7 +18,7 @@ import logo_ssl
 PROJECT = Path(__file__).parents[2]
 COMMANDS = (
     *("demo", "recipes", "pretrain", "resume", "eval", "embed", "search", "export", "affinity", "report", "watch"),
-    *("compare", "show-crops", "reproduce", "bench", "doctor"),
+    *("compare", "finetune", "predict", "show-crops", "reproduce", "bench", "doctor"),
 )
 OPTIONS = {
     "demo": "--out --epochs --seed",
@@ -28,6 +28,8 @@ OPTIONS = {
     "eval linear": "--protocol --epochs --rates --seed",
     "eval transfer": "--sets",
     "eval finetune": "--epochs --lr --batch-size",
+    "finetune": "--data --out --frozen --epochs --lr --overwrite",
+    "predict": "--data --out --max-bad --overwrite",
     "eval semi": "--fractions --epochs --lr",
     "eval detect": "--data --iterations --head --anchors --dry-run --devices",
     "eval segment": "--data --iterations",
@@ -183,8 +185,15 @@ BAD = [
     ("eval detect {resnet}", "--data"),
     ("eval detect {resnet} --data nowhere", "nowhere"),
     ("eval detect {resnet} --data {coco} --steps 5 3", "--steps"),
+    ("eval detect {resnet} --data {coco} --save-model {resnet}", "resnet"),
     ("eval detect {run} --data {coco}", "ResNet"),
     ("eval segment {resnet} --data nowhere", "nowhere"),
+    ("finetune {run} --data {data}", "--out"),
+    ("finetune {run} --data {data} --out m --lr 0", "--lr"),
+    ("finetune {run} --data {data} --out {run}", "run --out"),
+    ("predict {run} --data {data} --out p.csv", "finetune"),
+    ("predict nowhere --data {data} --out p.csv", "nowhere"),
+    ("predict {run} --out p.csv", "--data"),
     ("embed {run}", "--out"),
     ("embed {run} --out features.txt", "features.txt"),
     ("embed {run} --out f.npz --split nope", "nope"),

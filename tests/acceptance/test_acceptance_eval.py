@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,37 @@ BRIEF = (
 def coco(tmp_path_factory) -> Path:
     """Four pictures to train on, two to test on."""
     return save_coco(tmp_path_factory.mktemp("coco") / "shapes", {"train": 4, "val": 2})
+
+
+@pytest.mark.parametrize(("protocol", "keys"), [("detect", ["bbox"]), ("segment", ["bbox", "segmentation"])])
+def test_a_kept_detector_finds_in_new_images_what_it_found_in_the_test(
+    logo, cwd, resnet, coco, tmp_path, protocol, keys
+):
+    words = ("--lowest-score", "0", "--out", "found.json", "--save-model", "model")
+    done = logo("eval", protocol, resnet, "--data", coco, *BRIEF, *words)
+    assert done.code == 0, done.err
+    assert {file.name for file in (cwd / "model").iterdir()} == {"model.safetensors", "model.json"}
+    new = shutil.copytree(coco / "val", tmp_path / "new")
+    (new / "corrupt.jpg").write_bytes(b"no image")
+    words = ("predict", "model", "--data", new, "--out", "boxes.json", "--draw", "drawn", "--max-bad", "0.5")
+    done = logo(*words, "--workers", "0")
+    assert done.code == 0, done.err
+    assert "corrupt.jpg" in (cwd / "boxes.json-bad-images.csv").read_text()
+    assert len(list((cwd / "drawn").glob("*.png"))) == 2
+    found = json.loads((cwd / "boxes.json").read_text())
+    assert len(found) > 0
+    assert {each["category"] for each in found} <= {"square", "bar"}
+    for key, name in zip(keys, ("boxes.json", "masks.json"), strict=False):
+        tested = json.loads((cwd / "found-pictures" / name).read_text())
+        theirs = [(each["image_id"], each["category_id"], each["score"], each[key]) for each in tested]
+        ours = [(int(Path(each["image_id"]).stem), each["category_id"], each["score"], each[key]) for each in found]
+        assert ours == theirs
+    predictions = logo_ssl.predict(cwd / "model", new, max_bad=0.5, workers=0)
+    assert sum(map(len, predictions.labels)) == len(found)
+    left, top, right, bottom = predictions.boxes[0][0].tolist()
+    assert found[0]["bbox"] == pytest.approx([left, top, right - left, bottom - top])
+    assert logo(*words).code == 2
+    assert logo("predict", "model", "--data", new, "--out", "boxes.csv").code == 2
 
 
 @pytest.mark.parametrize(("protocol", "kinds"), [("detect", ["box"]), ("segment", ["box", "mask"])])

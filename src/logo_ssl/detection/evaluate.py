@@ -27,8 +27,8 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
-from ..eval.protocol import EvalOptions, check_result, place_of, save
-from ..files import clear_folder, refuse_existing, write
+from ..eval.protocol import EvalOptions, check_result, content_of, place_of, save
+from ..files import check_output_folder, clear_folder, refuse_existing, write
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
 from ..run import locked
 from ..system.hardware import best_device
@@ -49,6 +49,7 @@ from .metrics import (
     write_results,
 )
 from .model import Detector, DetectorConfig, build_detector, check_backbone
+from .saved import SavedDetector
 from .train import (
     BYTES,
     KEPT,
@@ -130,6 +131,8 @@ class Detect(RecipeOptions, EvalOptions):
     """Check the annotations, show the schedule, time an iteration, and stop."""
     max_bad: float = 0.0
     """Share of training images that may be left out: unreadable, or of another size than their annotation has."""
+    save_model: Path | None = None
+    """Folder in which the detector is kept, for `logo-ssl predict`."""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
     """JSON file; NAME-pictures/ (with COCO's results) and, while training, NAME-training/ are next to it."""
 
@@ -161,7 +164,7 @@ class Detect(RecipeOptions, EvalOptions):
             console.print(table)
             detector, images = prepare(encoder, data, recipe, self.masks)
             return console.print(estimate(detector, images, recipe, best_device(self.device)))
-        settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
+        settings = {name: getattr(self, name) for name in ("masks", "out", "overwrite", "devices", "save_model")}
         with self.extraction(console) as how:
             results = detect(encoder, data, recipe, how, **settings)
         _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
@@ -189,13 +192,17 @@ def detect(
     out: Path | None = None,
     overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
+    save_model: Path | None = None,
 ) -> Results:
     """Train a detector on the encoder, test it, and save the figures in the run, or at `out`.
 
     Next to the file are NAME-pictures/ with previews and COCO's results and, until all is done, NAME-training/, from
-    which an interrupted training continues. Of several processes, only the first has results.
+    which an interrupted training continues. Of several processes, only the first has results. The detector is kept in
+    the folder `save_model`, if one is named.
     """
     how = how or Extraction(max_bad=0.0)
+    if save_model is not None:
+        check_output_folder(save_model, overwrite)
     coco_library()
     check_result(out, overwrite, encoder.run)
     data = check_images(data, how, masks)
@@ -240,6 +247,10 @@ def detect(
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
             record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
         save(protocol, record, encoder, how, out, settings)
+        if save_model is not None:
+            content = content_of(protocol, record, encoder, how)
+            SavedDetector(detector, encoder, data.test.classes, data.test.numbers, masks).save(save_model, content)
+            how.say(f"Detector: {save_model}")
         if pictures is not None and state is not None:
             write_results(data.test, found, pictures, masks)
             save_previews(data.test, found, pictures, masks)
@@ -321,13 +332,20 @@ def find_objects(
     found: list[Detections] = []
     one_by_one = [[row] for row in range(len(images))]
     for batch in read(partial(_pixels, images), one_by_one, fitting_workers(workers, BYTES)):
-        there = [pixels.to(device, non_blocking=True) for pixels in batch]
-        for each in detector(there):
-            boxes, scores, labels = (each[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
-            masks = each["masks"][:, 0].byte().cpu().numpy() if "masks" in each else ()
-            shapes = tuple(encoded(mask) for mask in masks)
-            found.append(Detections(boxes.astype(np.float32), scores.astype(np.float32), labels, shapes))
+        found += find_in(detector, batch, device)
         progress("testing", len(found), len(images))
+    return found
+
+
+@torch.no_grad()
+def find_in(detector: Detector, batch: Sequence[UInt8[Tensor, "3 H W"]], device: torch.device) -> list[Detections]:
+    """What the detector, on its device, finds in the images of a batch."""
+    found = []
+    for each in detector([pixels.to(device, non_blocking=True) for pixels in batch]):
+        boxes, scores, labels = (each[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
+        masks = each["masks"][:, 0].byte().cpu().numpy() if "masks" in each else ()
+        shapes = tuple(encoded(mask) for mask in masks)
+        found.append(Detections(boxes.astype(np.float32), scores.astype(np.float32), labels, shapes))
     return found
 
 
@@ -387,10 +405,11 @@ def _pair(
     found_masks = [decoded(detected.masks[n], image.height, image.width) for n in sure if detected.masks]
     asked = [TRUE if asked else SPARED for asked in image.asked]
     judged = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
-    left = _drawn(image, image.boxes, names, asked, outlines)
+    seen = pixels_of(image)
+    left = drawn(seen, image.boxes, names, asked, outlines)
     pair = Image.new("RGB", (2 * SIDE, left.height + 2 * LETTER + GAP), "white")
     pair.paste(left, (0, 2 * LETTER))
-    pair.paste(_drawn(image, detected.boxes[sure], found, judged, found_masks), (SIDE, 2 * LETTER))
+    pair.paste(drawn(seen, detected.boxes[sure], found, judged, found_masks), (SIDE, 2 * LETTER))
     pen, font = ImageDraw.Draw(pair), ImageFont.load_default(LETTER)
     title = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}"
     pen.text((2, LETTER // 2), title, "black", font)
@@ -398,19 +417,20 @@ def _pair(
     return np.asarray(pair)
 
 
-def _drawn(
-    image: AnnotatedImage,
+def drawn(
+    seen: UInt8[Tensor, "3 H W"],
     boxes: Float32[np.ndarray, "n 4"],
     names: list[str],
     colours: list[Any],
     masks: list[UInt8[np.ndarray, "H W"]],
+    side: int = SIDE - GAP,
 ) -> Image.Image:
     """An image, shrunk or enlarged to the sheet's scale, with things on it."""
-    seen = torch.from_numpy(image.pixels()).permute(2, 0, 1)
+    size = max(seen.shape)
     if masks:
         seen = draw_segmentation_masks(seen, torch.from_numpy(np.stack(masks)).bool(), SHINE, colours)
-    drawn = ImageOps.contain(to_pil_image(seen), (SIDE - GAP, SIDE - GAP))
+    picture = ImageOps.contain(to_pil_image(seen), (side, side))
     if not names:
-        return drawn
-    scaled = torch.from_numpy(boxes) * (max(drawn.size) / max(image.height, image.width))
-    return to_pil_image(draw_bounding_boxes(pil_to_tensor(drawn), scaled, names, colours, width=2))
+        return picture
+    scaled = torch.from_numpy(boxes) * (max(picture.size) / size)
+    return to_pil_image(draw_bounding_boxes(pil_to_tensor(picture), scaled, names, colours, width=2))

@@ -181,9 +181,13 @@ def write_results(test: AnnotatedImages, detected: Sequence[Detections], folder:
         if kind == "segm" and not masks:
             (folder / name).unlink(missing_ok=True)
             continue
-        found = as_coco(detected, images, test.numbers, kind)
-        letters = lambda counts: bytes(counts).decode("ascii")  # noqa: E731 (compressed run lengths)
-        write(folder / name, json.dumps(found, separators=(",", ":"), default=letters))
+        write(folder / name, results_json(as_coco(detected, images, test.numbers, kind)))
+
+
+def results_json(found: list[dict[str, Any]]) -> str:
+    """COCO's results as a file has them."""
+    letters = lambda counts: bytes(counts).decode("ascii")  # noqa: E731 (compressed run lengths)
+    return json.dumps(found, separators=(",", ":"), default=letters)
 
 
 SURE = 0.5

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -55,12 +55,16 @@ class Images(NamedTuple):
 
     def part_of(self, rows: Tensor, features: Tensor) -> Part:
         """The rows of a table, without those of images that could not be read; an image without a path has a number."""
-        good, images, classes = ~features[:, 0].isnan(), self.split.images, dict(enumerate(self.classes))
+        good, classes = ~features[:, 0].isnan(), dict(enumerate(self.classes))
         kept = rows[good].tolist()
-        names = [images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]" for row in kept]
         numbers = [-1] * len(kept) if self.split.labels is None else self.split.labels[kept].tolist()
         labels = [classes.get(number, str(number)) if number >= 0 else None for number in numbers]
-        return Part(names, labels, [self.part] * len(names), features[good].numpy())
+        return Part(self.names(kept), labels, [self.part] * len(kept), features[good].numpy())
+
+    def names(self, rows: list[int]) -> list[str]:
+        """What these images are called: their paths, or numbers."""
+        images = self.split.images
+        return [images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]" for row in rows]
 
 
 def images_of(
@@ -136,22 +140,32 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     about = {"encoder": known.name, "size": known.size, "mean": known.mean, "std": known.std}
     about |= {"data": chosen[0].source, "split": split, "fingerprint": known.fingerprint}  # it may be trained further
     about |= {"preprocessing": PREPROCESSING, "version": __version__}
-    home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
-    try:
-        return _in_memory(known, chosen, how) if target is None else _to_file(known, chosen, how, target, about)
-    finally:
-        known.backbone.to(home)
+    if target is not None:
+        return _to_file(known, chosen, how, target, about)
+    return in_memory(known, chosen, how, BadImages(sum(len(images.split) for images in chosen), how.max_bad))
 
 
-def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
-    bad, parts = BadImages(sum(len(images.split) for images in chosen), how.max_bad), list[Part]()
-    for images in chosen:
-        rows = images.rows()
-        made = compute(encoder, images.split, rows, how, f"{images.part} images", bad)
-        parts += [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
+def in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, bad: BadImages) -> Embeddings:
+    """What an encoder gives of these images."""
+    parts = list[Part]()
+    with brought_back(encoder.backbone):
+        for images in chosen:
+            rows = images.rows()
+            made = compute(encoder, images.split, rows, how, f"{images.part} images", bad)
+            parts += [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
     *texts, vectors = zip(*parts, strict=True)
     paths, labels, splits = (list(chain.from_iterable(text)) for text in texts)
     return Embeddings(paths, labels, np.concatenate(vectors), sorted(bad.names), splits)
+
+
+@contextmanager
+def brought_back(network: nn.Module) -> Iterator[None]:
+    """Afterwards the network is where it was."""
+    home = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    try:
+        yield
+    finally:
+        network.to(home)
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:
@@ -168,7 +182,8 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
             missing = [rows for rows in images.rows() if store.load(f"{key}-{rows[0]}", len(rows)) is None]
             if done := len(images.split) - sum(map(len, missing)):
                 how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
-            with closing(compute(encoder, images.split, missing, how, f"{images.part} images", bad)) as computed:
+            computed = compute(encoder, images.split, missing, how, f"{images.part} images", bad)
+            with brought_back(encoder.backbone), closing(computed):
                 for rows, features in zip(missing, computed, strict=True):
                     store.save(f"{key}-{rows[0]}", features)
     except (KeyboardInterrupt, Stopped) as stop:

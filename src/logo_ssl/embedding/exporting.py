@@ -1,6 +1,5 @@
 """An encoder in a file that torchvision, timm, the Hugging Face Hub, safetensors or ONNX Runtime load as it is."""
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..errors import UserError
-from ..eval.encoder import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder
-from ..files import check_output, refuse_existing, write
+from ..eval.encoder import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder, metadata_of
+from ..files import check_output, check_output_folder, write
 from ..models.backbones import RESNETS, plain_weights, transformer_options, weight_bytes
 from ..models.batch_norm import with_plain_batch_norm
 from ..recipes import recipe_as_written
@@ -126,21 +125,23 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
     return snippet(encoder, ["import logo_ssl"], lines, photo=False)
 
 
-def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
-    """What a file says of its weights: network, input, and the recipe where they come from a run."""
-    about = {
-        "format": "pt",
-        **encoder.architecture._asdict(),
-        "size": str(encoder.size),
-        "mean": json.dumps(encoder.mean),
-        "std": json.dumps(encoder.std),
-        "logo_ssl": __version__,
-        "encoder": encoder.name,
-    }
-    return about if encoder.run is None else about | {"recipe": json.dumps(recipe_as_written(encoder.run), indent=2)}
+FEATURES = ("features = encoder(images)",)
+SCORES = (
+    'classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])',
+    "scores = encoder(images)",
+    "labels = [classes[label] for label in scores.argmax(dim=1)]",
+)
+"""What is done with images, by an encoder and by a classifier."""
 
 
-def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str], *, photo: bool = True) -> str:
+def snippet(
+    encoder: FrozenEncoder,
+    imports: Sequence[str],
+    lines: Sequence[str],
+    *,
+    photo: bool = True,
+    uses: Sequence[str] = FEATURES,
+) -> str:
     """Lines that run as they are: they load an encoder and show it noise of the right size; its input is said.
 
     With `photo`, they also say how a photograph becomes an input, by a `transform` that needs nothing of ours.
@@ -150,7 +151,7 @@ def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]
     first = sorted(needed, key=lambda line: (line.startswith("from"), line))
     needs = f"(pixels / 255 - mean) / std, mean={_rounded(encoder.mean)}, std={_rounded(encoder.std)}"
     noise = f"images = torch.randn(2, {encoder.channels}, {encoder.size}, {encoder.size})  # in place of yours: {needs}"
-    return "\n".join([*first, "", *lines, *shown, noise, "features = encoder(images)", ""])
+    return "\n".join([*first, "", *lines, *shown, noise, *uses, ""])
 
 
 def _photograph(encoder: FrozenEncoder) -> list[str]:
@@ -262,13 +263,17 @@ def _loading(folder: str | Path) -> str:
 
 @torch.no_grad()
 def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
-    """A graph from `images` [B C S S], normalised, to `features` [B F]; refused if onnxruntime computes others."""
+    """A graph from `images` [B C S S], normalised, to `features` [B F]; refused if onnxruntime computes others.
+
+    Of a classifier it is a graph to `scores` [B classes], and its metadata have the names of the classes.
+    """
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ImportError as error:
         raise UserError(f"ONNX needs {error.name}: pip install 'logo-ssl[onnx]'.") from error
-    network = with_plain_batch_norm(deepcopy(encoder.backbone).cpu()).eval()
+    network = encoder.classifier.backbone if encoder.classes else encoder.backbone
+    network = with_plain_batch_norm(deepcopy(network).cpu()).eval()
     shape = (encoder.channels, encoder.size, encoder.size)
     content = _graph(encoder, network, torch.zeros(TRACED, *shape))
     session: Any = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -286,6 +291,8 @@ def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
         f"session = onnxruntime.InferenceSession({str(out)!r})",
         'encoder = lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])',
     ]
+    if encoder.classes:
+        return snippet(encoder, ["import json", "import onnxruntime"], lines, uses=SCORES)
     return snippet(encoder, ["import onnxruntime"], lines)
 
 
@@ -297,7 +304,7 @@ def _graph(encoder: FrozenEncoder, network: nn.Module, images: Tensor) -> bytes:
                 network,
                 (images,),
                 input_names=["images"],
-                output_names=["features"],
+                output_names=["scores" if encoder.classes else "features"],
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 dynamo=True,
                 verbose=False,
@@ -306,7 +313,7 @@ def _graph(encoder: FrozenEncoder, network: nn.Module, images: Tensor) -> bytes:
         reason = str(error.__cause__ or error).partition("\n")[0]  # its own words are of its steps
         raise UserError(f"{encoder.name} cannot be written as ONNX ({reason}); `--to safetensors` takes it.") from error
     graph = program.model_proto
-    for key, value in metadata_of(encoder).items():
+    for key, value in metadata_of(encoder, encoder.classes).items():
         graph.metadata_props.add(key=key, value=value)
     return graph.SerializeToString()
 
@@ -344,10 +351,7 @@ def export(
     path, suffix = Path(default if out is None else out), Path(default).suffix
     if suffix and path.suffix.lower() != suffix:
         raise UserError(f"out={path}: {to} is written to a file that ends in {suffix}.")
-    if suffix:
-        check_output(path, overwrite)
-    elif not path.is_dir() or any(path.iterdir()):
-        refuse_existing(path, overwrite)
+    (check_output if suffix else check_output_folder)(path, overwrite)
     return Exported(path, write_encoder(frozen(encoder), path))
 
 

@@ -73,10 +73,14 @@ def load(
     gives the encoder of its newest checkpoint, with a warning.
     """
     options = {"backbone": backbone, "stem": stem, "key": key, "size": size, "mean": mean, "std": std}
+    return plain(_found(source, **options))
+
+
+def _found(source: str | os.PathLike[str], **options: Any) -> FrozenEncoder:
     found = load_encoder(os.fspath(source), **options)
     if found.unfinished is not None:
-        warnings.warn(found.says[0], stacklevel=2)
-    return plain(found)
+        warnings.warn(found.says[0], stacklevel=3)
+    return found
 
 
 def plain(found: FrozenEncoder) -> nn.Module:
@@ -87,13 +91,36 @@ def plain(found: FrozenEncoder) -> nn.Module:
     return network
 
 
+class Classifier(nn.Module):
+    """An encoder with a linear head: scores [B classes] of images that its `transform` makes."""
+
+    def __init__(self, found: FrozenEncoder) -> None:
+        super().__init__()
+        self.backbone, self.head = found.classifier.backbone.children()
+        with_plain_batch_norm(self.backbone)
+        self.requires_grad_(True).eval()
+        self.classes, self.transform = found.classes, Transform(found.size, found.mean, found.std)
+        self.about = replace(found, backbone=self.backbone)
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        """The score of each class; the softmax over them are probabilities."""
+        return self.head(self.backbone(x))
+
+
+def load_classifier(path: str | os.PathLike[str]) -> Classifier:
+    """The classifier in a folder that `logo-ssl finetune` wrote, in eval mode, with `classes` and `transform`."""
+    return Classifier(load_encoder(os.fspath(path)))
+
+
 def frozen(encoder: nn.Module | FrozenEncoder | str | os.PathLike[str]) -> FrozenEncoder:
-    """What `load` gave, or what it would give for a source, with all that is known of it."""
+    """What `load` or `load_classifier` gave, or the encoder of a source, with all that is known of it."""
     if isinstance(encoder, FrozenEncoder):
         return encoder
     if isinstance(encoder, str | os.PathLike):
-        encoder = load(encoder)
+        return _found(encoder)
     about = getattr(encoder, "about", None)
+    if isinstance(encoder, Classifier):
+        encoder = encoder.backbone
     if not isinstance(about, FrozenEncoder):
         raise UserError(f"{type(encoder).__name__} does not say what its input needs; get it from logo_ssl.load.")
     return replace(about, backbone=encoder, fingerprint=weights_fingerprint(encoder.state_dict(), *about.architecture))

@@ -1,7 +1,9 @@
 """Encoders to evaluate: a run's, a library's, an untrained one, an export, or one from another project's checkpoint."""
 
 import hashlib
+import json
 import shlex
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +17,16 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
+from .. import __version__
 from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.backbones import set_size, with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..ranges import Allowed, check_ranges
+from ..recipes import recipe_as_written
 from ..run import Run
 from ..system.terminal import plain_console
-from ..weights import newest_encoder, read_backbone
+from ..weights import MODEL, newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -32,7 +36,6 @@ SMALLEST = 8  # pixels
 PIXELS, COLOURS, MOST_CHANNELS = 8, 64, 6
 """Of the baseline: pixels a side, colours in the histogram (of more than six channels, of the first six)."""
 SEED = 0  # of untrained weights
-HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
 BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueError)
 """What is raised for a file of ours that was torn or changed."""
 
@@ -69,11 +72,22 @@ class FrozenEncoder:
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
     """The weights of projector and regressor then, from the same checkpoint."""
+    head: nn.Linear | None = field(default=None, compare=False, repr=False)
+    """What gives a score to each class, if it is that of a classifier."""
+    classes: tuple[str, ...] = ()
+    """Their names."""
 
     @property
     def channels(self) -> int:
         """Channels of the images that it sees."""
         return len(self.mean)
+
+    @property
+    def classifier(self) -> "FrozenEncoder":
+        """The same with its head: what it gives of an image are the scores of classes."""
+        if self.head is None:
+            raise UserError(f"{self.name} is not a classifier; make one with `logo-ssl finetune`.")
+        return replace(self, backbone=nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head)).eval())
 
 
 @dataclass(frozen=True)
@@ -180,7 +194,7 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
     if is_file:
         return _from_file(path)
     if source and path.is_dir():
-        exported = path / HUB_WEIGHTS
+        exported = path / MODEL
         return _from_file(exported) if _is_ours(exported) else _from_run(Run.existing(path))
     import torchvision  # slow to import: only where it is needed
 
@@ -227,30 +241,37 @@ def pixels(channels: int) -> FrozenEncoder:
 
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
     """Its network before training (seed 0), if that is another, pixels at 32 px normalised as its own, and `pixels`."""
-    found = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        network: Any = None
-        backbone, stem, pooling = encoder.architecture
-        library, _, name = backbone.partition("/")
-        if backbone == "pixels":
-            return []
-        if stem:
-            network = _untrained(backbone, stem, encoder.channels, encoder.size, pooling).backbone
-        elif library == "torchvision":
-            import torchvision
-
-            remove_classifier(network := torchvision.models.get_model(name, weights=None))
-        elif library == "timm":
-            network = _of_timm(name, encoder.size, pretrained=False)
+    if isinstance(encoder.backbone, Pixels):
+        return []
+    found, network = [], _rebuilt(encoder.architecture, encoder.channels, encoder.size)
     if network is not None:
         known = weights_fingerprint(network.state_dict(), *encoder.architecture)
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
-            found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
+            parts: Any = {"run": None, "heads": None, "head": None, "classes": ()}
+            found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, **parts))
     raw, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
     found.append(FrozenEncoder("raw pixels", raw, *looks, "raw pixels", architecture=Architecture("pixels")))
     return [*found, pixels(encoder.channels)]
+
+
+def _rebuilt(architecture: Architecture, channels: int, size: int) -> nn.Module | None:
+    """The network of that architecture before training, always the same; None for one of somebody else's."""
+    backbone, stem, pooling = architecture
+    library, _, name = backbone.partition("/")
+    if stem:
+        return _untrained(backbone, stem, channels, size, pooling).backbone
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        if library == "torchvision":
+            import torchvision
+
+            network = torchvision.models.get_model(name, weights=None)
+            remove_classifier(network)
+            return network
+        if library == "timm":
+            return _of_timm(name, size, pretrained=False)
+    return pixels(channels).backbone if backbone == "pixels" else None
 
 
 # -- Sources
@@ -383,16 +404,45 @@ def _from_run(run: Run) -> FrozenEncoder:
 
 
 def _from_file(path: Path) -> FrozenEncoder:
-    """A backbone that we wrote, into a run or by `logo-ssl export --to safetensors` or `--to hf`."""
+    """A backbone that we wrote, into a run or by `logo-ssl export --to safetensors` or `--to hf`; or a classifier."""
     try:
         weights, needs = read_backbone(path)
-        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"], needs["pooling"])
-        encoder.backbone.load_state_dict(weights)
+        encoder = rebuilt_encoder(needs)
+        if classes := needs.get("classes"):
+            head = nn.Linear(weights["head.weight"].shape[1], len(classes)).requires_grad_(False)
+            encoder = replace(encoder, head=head, classes=tuple(classes))
+        (encoder.classifier if classes else encoder).backbone.load_state_dict(weights)
     except BROKEN as error:
         raise UserError(f"{path} is not a whole encoder ({error}); write or copy it again.") from error
     run = Run(path.parent)
     known = run if path.name == run.backbone_file.name and run.recipe_file.is_file() else None  # else a file alone
-    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=(), run=known)
+    return replace(encoder, run=known)
+
+
+def rebuilt_encoder(needs: Mapping[str, Any]) -> FrozenEncoder:
+    """The encoder that the metadata of a file tell of, before training."""
+    architecture = Architecture(needs["backbone"], needs["stem"], needs["pooling"])
+    network = _rebuilt(architecture, len(needs["mean"]), needs["size"])
+    if network is None:
+        raise ValueError(f"backbone={needs['backbone']}")
+    looks = tuple(needs["mean"]), tuple(needs["std"]), needs["size"]
+    return FrozenEncoder("", network, *looks, architecture=architecture)
+
+
+def metadata_of(encoder: FrozenEncoder, classes: Sequence[str] = ()) -> dict[str, str]:
+    """What a file says of its weights: network, input, classes if it has its head, and the recipe of its run."""
+    about = {
+        "format": "pt",
+        **encoder.architecture._asdict(),
+        "size": str(encoder.size),
+        "mean": json.dumps(encoder.mean),
+        "std": json.dumps(encoder.std),
+        "logo_ssl": __version__,
+        "encoder": encoder.name,
+    }
+    if classes:
+        about["classes"] = json.dumps(classes)
+    return about if encoder.run is None else about | {"recipe": json.dumps(recipe_as_written(encoder.run), indent=2)}
 
 
 def _is_ours(path: Path) -> bool:

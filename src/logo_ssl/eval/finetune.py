@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 import tyro
+from torch import nn
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import UserError
@@ -28,7 +29,7 @@ from .features import Extraction, exact_convolutions, in_channels, labelled_feat
 from .lbfgs import select_weight
 from .linear import STANDARD_CROPS
 from .protocol import DataProtocol, Measurement, standard_errors, top_k, tops_for
-from .splits import balanced_share, count_copies, guessing, labelled_splits, labels_of, split_test
+from .splits import balanced_share, class_names, count_copies, guessing, labelled_splits, labels_of, split_test
 
 PROTOCOL = (
     "all weights fine-tuned end to end with a linear classifier: SGD, "
@@ -66,7 +67,7 @@ class FineTune(DataProtocol):
         """Train a copy of the encoder on each share of the labels, and test it."""
         train, test, about_test = _split(encoder, data, self.seed, how)
         n_classes = int(labels_of(train).max()) + 1
-        results, figures = [], dict[str, float]()
+        results, figures, classifier = [], dict[str, float](), encoder
         drawn = {part: balanced_share(labels_of(train), part, stream(self.seed, "share")) for part in self.fractions}
         for rows in {len(rows): rows for rows in drawn.values()}.values():  # a larger share holds the smaller
             asked = [part for part, same in drawn.items() if len(same) == len(rows)]
@@ -77,15 +78,9 @@ class FineTune(DataProtocol):
                 f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}; chance "
                 f"{guess['chance']:.2f} %."
             )
-            if isinstance(encoder.backbone, Pixels):
-                tested = labelled_features(encoder, test, how, "test images")
-                chosen = select_weight(labelled_features(encoder, part.train, how), n_classes, None)
-                scores, labels = chosen.probe.scores(tested.features), tested.labels
-            else:
-                module = self._classifier(encoder, part, n_classes, how)
-                _tune(module, part, how, encoder.name)
-                tuned = replace(encoder, backbone=module.framework.encoder.net)
-                scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
+            trained = self._trained(encoder, part, n_classes, how)
+            classifier = replace(encoder, **trained, classes=class_names(data))
+            scores, labels = labelled_features(classifier.classifier, test, replace(how, cache=False), "test images")
             tops = {top: top_k(scores, labels, top) for top in tops_for(n_classes)}
             share = f"{100 * fraction:g} % of labels ({counted(len(rows), 'image')})"
             figures |= {f"finetune top-{top}, {share}": value for top, value in tops.items()}
@@ -106,9 +101,18 @@ class FineTune(DataProtocol):
         }
         settings = {"fractions": list(self.fractions), "epochs": self.epochs, "lr": self.lr}
         settings |= {"batch_size": self.batch_size, "seed": self.seed}
-        return Measurement(self.name, figures, record, settings)
+        return Measurement(self.name, figures, record, settings, classifier)
 
-    def _classifier(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> Pretraining:
+    def _trained(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> dict[str, nn.Module]:
+        """A copy of the backbone and a head, trained on labelled images; of pixels the head alone."""
+        if isinstance(encoder.backbone, Pixels):
+            return {"head": select_weight(labelled_features(encoder, data.train, how), n_classes, None).probe.layer()}
+        module = self._module(encoder, data, n_classes, how)
+        _tune(module, data, how, encoder.name)
+        trained = module.framework.encoder
+        return {"backbone": trained.backbone, "head": trained.projector}
+
+    def _module(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> Pretraining:
         """A copy of the backbone with a fresh classifier, ready to be trained."""
         recipe = Recipe(
             "finetune",

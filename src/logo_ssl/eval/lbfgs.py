@@ -7,12 +7,12 @@ of a logistic regression for each, and C is 1 / (2 w).
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..system.randomness import stream
 from .features import LabelledFeatures
@@ -39,6 +39,12 @@ class LinearProbe(NamedTuple):
     def scores(self, features: Float[Tensor, "N F"]) -> Float[Tensor, "N C"]:
         """The score of each class, the larger the likelier."""
         return torch.addmm(self.bias, features, self.weight)
+
+    def layer(self) -> nn.Linear:
+        """The same as a module on the CPU."""
+        layer: Any = nn.utils.skip_init(nn.Linear, *self.weight.shape)
+        layer.load_state_dict({"weight": self.weight.T, "bias": self.bias})
+        return layer.requires_grad_(False)
 
     @property
     def finite(self) -> bool:

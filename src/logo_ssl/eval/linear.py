@@ -21,7 +21,7 @@ from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
 from .protocol import DataProtocol, FeatureOptions, Measurement, Metric, standard_errors, top1, top_k, tops_for
-from .splits import FeatureSplits, labels_of, split_features
+from .splits import FeatureSplits, class_names, labels_of, split_features
 
 Rates = Annotated[tuple[float, ...], Allowed(lambda rates: rates and all(0 < x < inf for x in rates), "above 0")]
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -209,7 +209,8 @@ class Linear(DataProtocol, FeatureOptions):
             "seed_of_probe": self.seed,
         }
         settings = {"seed": self.seed, **settings}
-        return Measurement(f"linear-{self.protocol}", figures, record, settings)
+        classifier = replace(encoder, head=chosen.probe.layer(), classes=class_names(data))
+        return Measurement(f"linear-{self.protocol}", figures, record, settings, classifier)
 
     def _trained(
         self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False

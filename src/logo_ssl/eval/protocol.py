@@ -94,6 +94,8 @@ class Measurement(NamedTuple):
     """What is saved of them; `standard_errors` by the number of test images are among it."""
     settings: dict[str, Any]
     """What tells this evaluation from others of the same images."""
+    classifier: FrozenEncoder | None = None
+    """What was trained and measured, if it was that: the encoder with a head."""
 
 
 Comparison: TypeAlias = dict[str, Measurement]
@@ -251,7 +253,13 @@ def save(
     if file is None:
         how.say("Not saved; `--out FILE` keeps the figures with their protocol.")
         return None
-    record = result | {
+    how.say(f"Saved: {write(file, content_of(protocol, result, encoder, how))}")
+    return file
+
+
+def content_of(protocol: str, result: Mapping[str, Any], encoder: FrozenEncoder, how: Extraction) -> str:
+    """A result with its provenance, as a file has it."""
+    record = dict(result) | {
         "evaluation": protocol,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
@@ -264,9 +272,7 @@ def save(
         record |= {name: recipe[name] for name in ("seed", "epochs")} | {"recipe": recipe["name"], "crops": crops}
     if encoder.unfinished is not None:
         record["unfinished"] = encoder.unfinished
-    content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
-    how.say(f"Saved: {write(file, content)}")
-    return file
+    return json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
 
 
 def place_of(

@@ -37,6 +37,12 @@ def labels_of(split: Split) -> Int[Tensor, " N"]:
     return split.labels
 
 
+def class_names(data: ImageSet) -> tuple[str, ...]:
+    """What the classes are called that `labelled_splits` numbers: as the data name them, else by their numbers."""
+    names = dict(enumerate(data.classes))
+    return tuple(names.get(label, str(label)) for label in labels_of(data.train).unique().tolist() if label >= 0)
+
+
 def _held_out(data: ImageSet, split: Split | None, values: Int[Tensor, " classes"], part: str) -> Split | None:
     """The labelled images of a split, numbered; a class that train lacks is refused."""
     if split is None or split.labels is None:
