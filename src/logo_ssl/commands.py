@@ -239,10 +239,23 @@ class Resume:
 
 
 def print_next(run: Run) -> None:
-    """The command that uses a trained encoder; the demo, which trains as well, has another."""
-    if is_first():
-        features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
-        plain_console().print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
+    """Whether training improved the weights that it began with, and the command that uses the encoder."""
+    if not is_first():
+        return
+    console, recipe = plain_console(), read_recipe(run)
+    if recipe.init is not None and not any("knn" in line for line in run.metrics()):  # else the result has told
+        from .embedding.comparing import compare
+
+        start = recipe.init
+        if start == "pretrained":
+            start = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
+        try:
+            verdict = compare([start, run.path], recipe.data, labels=False, say=console.print).encoders[1].verdict
+            console.print(f"Compared with {start} (crops of the images): {verdict}.")
+        except UserError as error:  # too few images, or no network of ours
+            console.print(f"Not compared with {start}: {error}")
+    features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+    console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
 
 
 @dataclass(frozen=True)
