@@ -16,8 +16,8 @@ import torchvision
 from torch import Tensor, nn
 
 from .. import __version__
+from ..encoders import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder
 from ..errors import UserError
-from ..eval.encoder import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder
 from ..files import check_output, refuse_existing, write
 from ..models.backbones import RESNETS, plain_weights, transformer_options, weight_bytes
 from ..models.batch_norm import with_plain_batch_norm
