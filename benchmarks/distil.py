@@ -28,26 +28,26 @@ from logo_ssl.system.terminal import plain_console
 BEDS = {"cifar10": "cifar10-tuned-moco", "imagenette": "imagenette-moco", "scenes": "tiny"}
 """The recipes' names begin so."""
 ARMS = {
-    "alone": ("two-view", False),
-    "alone-logo": ("logo", False),
-    "taught": ("two-view", True),
-    "taught-logo": ("logo", True),
+    "alone": ("two-view", False, 2),
+    "alone-logo": ("logo", False, 2),
+    "taught-one-crop": ("two-view", True, 1),
+    "taught": ("two-view", True, 2),
+    "taught-logo": ("logo", True, 2),
 }
-"""Strategy, and whether there is a teacher."""
+"""Strategy, whether there is a teacher, and the number of global crops."""
 TEACHER = "teacher"
-MEASURES = ("knn-20", "knn-200", "linear")
 
 
 def recipe_of(options: argparse.Namespace, arm: str, seed: int) -> Recipe:
     """The bed's recipe with the student's network; a teacher takes the place of MoCo."""
-    strategy, taught = ARMS[arm]
+    strategy, taught, n_global = ARMS[arm]
     name = BEDS[options.bed]
     recipe = find_recipe(f"{name}-logo" if strategy == "logo" and options.bed != "scenes" else name)
     recipe = recipe.changed(backbone=options.student, seed=seed, device=options.device, knn_every=0)
     if recipe.kind("strategy") != strategy:
         recipe = recipe.with_part("strategy", strategy)
     if taught:
-        recipe = recipe.with_part("framework", DistilConfig(str(options.teacher)))
+        recipe = recipe.with_part("framework", DistilConfig(str(options.teacher))).changed(crops__n_global=n_global)
     if options.data:
         recipe = replace(recipe, data=str(options.data.absolute()))
     return recipe if options.epochs is None else replace(recipe, epochs=options.epochs)
@@ -72,14 +72,14 @@ def summary(out: Path) -> list[dict[str, Any]]:
     lines = []
     for arm in (TEACHER, *ARMS):
         runs = [run for run in sorted((out / arm).glob("seed*")) if run.is_dir()]
-        found = [measured for run in runs if (measured := figures(run)).keys() >= set(MEASURES)]
+        found = [measured for run in runs if known and (measured := figures(run)).keys() == known.keys()]
         if not found:
             continue
         line: dict[str, Any] = {"arm": arm, "n": len(found)}
-        for measure in MEASURES:
+        for measure in known:
             values = [each[measure] for each in found]
             line[measure] = [round(mean(values), 2), round(stdev(values), 2) if len(values) > 1 else None]
-        line["kept"] = {measure: round(100 * line[measure][0] / known[measure], 1) for measure in MEASURES}
+        line["kept"] = {measure: round(100 * line[measure][0] / known[measure], 1) for measure in known}
         line |= {name: [Run(run).provenance()[name] for run in runs] for name in ("seconds", "epochs", "hardware")}
         lines.append(line)
     return lines

@@ -1,9 +1,14 @@
 """Does a small network learn from a frozen one by the command line, and from no other when it goes on?"""
 
 import json
+import runpy
 import shutil
+import sys
+from pathlib import Path
 
-from command_line import options, weights
+from command_line import here, options, weights
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 OF_MOCO = {f"framework__{name}": None for name in ("head", "tau", "m", "splits")}
 DISTIL = {"framework": "distil", "framework__dim": 16, "framework__hidden": 32} | OF_MOCO
@@ -39,3 +44,23 @@ def test_without_a_teacher_or_with_one_that_is_not_there_the_option_is_named(log
         done = logo("pretrain", "tiny", "--data", data, "--framework", "distil", *words)
         assert done.code == 2
         assert "framework.teacher=" in done.err
+
+
+def test_the_benchmark_measures_the_teacher_and_students_with_and_without_it(run, data, cwd, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    script = runpy.run_path(str(BENCHMARKS / "distil.py"))
+
+    def run_all(_, rows, ended):
+        for command in (command for row in rows for command in row.commands()):
+            assert (done := here(*command, cwd=cwd)).code == 0, done.err
+
+    monkeypatch.setattr(script["Runner"], "run_all", run_all)
+    cwd.mkdir()
+    words = ["--teacher", str(run), "--data", str(data), "--epochs", "1", "--device", "cpu", "--out", str(cwd / "out")]
+    script["main"](["scenes", *words, "--arms", "alone", "taught-logo"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [(line["arm"], line["n"]) for line in lines] == [("teacher", 1), ("alone", 1), ("taught-logo", 1)]
+    assert lines[0]["kept"] == {"knn-20": 100, "linear": 100}  # 64 images are too few for k=200
+    for line in lines:
+        assert line["kept"]["linear"] == round(100 * line["linear"][0] / lines[0]["linear"][0], 1)
+        assert line["seconds"][0] > 0

@@ -41,7 +41,9 @@ def noise(channels=3):
 
 @pytest.mark.parametrize("pushed", [0, 2, 4, 7])
 def test_the_loss_is_a_cosine_and_a_cross_entropy_of_similarities(random, pushed):
-    framework = small(DistilConfig("somewhere", dim=8, hidden=16, queue=4, cosine=0.7, relational=1.3, tau=0.3, tau_t=0.2))
+    framework = small(
+        DistilConfig("somewhere", dim=8, hidden=16, queue=4, cosine=0.7, relational=1.3, tau=0.3, tau_t=0.2)
+    )
     framework.take_teacher(teacher())
     q, t, earlier = 3 * random(6, 5), 2 * random(6, 5), random(7, 5)
     framework.double()
