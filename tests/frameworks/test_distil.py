@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torchvision
 from small_frameworks import small
 
 from logo_ssl.augment import CropPlan
@@ -61,8 +62,12 @@ def test_the_loss_is_a_cosine_and_a_cross_entropy_of_similarities(random, pushed
         assert loss.item() == pytest.approx(1.3 * entropy - 0.7 * float(asked @ answered), rel=1e-12)
 
 
-@pytest.mark.parametrize(("source", "side"), [("random/tiny", 20), ("random/timm/test_vit", 48)])
-def test_a_teacher_answers_as_it_does_alone_whatever_its_size_and_its_students_normalisation(source, side):
+@pytest.mark.parametrize(("source", "side"), [("random/tiny", 20), ("random/timm/test_vit", 48), ("r18.pth", 32)])
+def test_a_teacher_answers_as_it_does_alone_whatever_its_size_and_its_students_normalisation(
+    source, side, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    torch.save(torchvision.models.resnet18().state_dict(), "r18.pth")
     module = build(recipe(source, side), noise())
     pixels = torch.rand(4, 3, side, side)
     shown = (pixels - torch.tensor(module.mean)[:, None, None]) / torch.tensor(module.std)[:, None, None]
