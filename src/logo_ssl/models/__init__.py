@@ -1,4 +1,4 @@
-"""Networks: backbones, the encoder with its heads, momentum copy and queue, batch norm."""
+"""Networks: backbones, the encoder with its heads, momentum copy and queue, a frozen teacher, batch norm."""
 
 from .backbones import FAMILIES, build_backbone, draw_as_torch_does
 from .batch_norm import BatchNorm
