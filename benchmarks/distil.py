@@ -16,12 +16,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from l2l import LINEAR, figures
-
 from logo_ssl.frameworks import DistilConfig
 from logo_ssl.recipes import Recipe, find_recipe, read_recipe
 from logo_ssl.reproduce.run import Runner
-from logo_ssl.reproduce.tables import KNN, RowRun
+from logo_ssl.reproduce.tables import KNN, Evaluation, RowRun
 from logo_ssl.run import Run
 from logo_ssl.system.terminal import plain_console
 
@@ -36,6 +34,7 @@ ARMS = {
 }
 """Strategy, whether there is a teacher, and the number of global crops."""
 TEACHER = "teacher"
+LINEAR = Evaluation("linear-lbfgs", ("linear", "--protocol", "lbfgs"))
 
 
 def recipe_of(options: argparse.Namespace, arm: str, seed: int) -> Recipe:
@@ -64,6 +63,15 @@ def rows_of(options: argparse.Namespace) -> list[RowRun]:
     measured = replace(read_recipe(Run(copy)), device=options.device)
     students = (RowRun(each, options.out / arm / f"seed{seed}", evaluations) for (arm, seed), each in recipes.items())
     return [RowRun(measured, copy, evaluations), *students]
+
+
+def figures(row: Path) -> dict[str, float]:
+    """What was measured of a run, by measure; nothing before both evaluations are done."""
+    files = [Run(row).evaluation_file(f"reproduce-{each.name}") for each in (KNN, LINEAR)]
+    if not all(file.is_file() for file in files):
+        return {}
+    knn, linear = (json.loads(file.read_text())["results"] for file in files)
+    return {f"knn-{each['k']}": each["top1"] for each in knn} | {"linear": linear["top-1"]}
 
 
 def summary(out: Path) -> list[dict[str, Any]]:
