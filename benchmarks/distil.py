@@ -79,8 +79,8 @@ def summary(out: Path) -> list[dict[str, Any]]:
     known = figures(out / TEACHER / "seed0")
     lines = []
     for arm in (TEACHER, *ARMS):
-        runs = [run for run in sorted((out / arm).glob("seed*")) if run.is_dir()]
-        found = [measured for run in runs if known and (measured := figures(run)).keys() == known.keys()]
+        runs = [run for run in sorted((out / arm).glob("seed*")) if known and figures(run).keys() == known.keys()]
+        found = [figures(run) for run in runs]
         if not found:
             continue
         line: dict[str, Any] = {"arm": arm, "n": len(found)}
