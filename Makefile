@@ -33,7 +33,7 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)  ## run the benchmarks; each prints one JSON line
-	@for file in $(filter-out benchmarks/enlarge.py benchmarks/soak.py benchmarks/detection_check.py benchmarks/round_trip.py benchmarks/first_features.py benchmarks/l2l.py benchmarks/l2l_arms.py benchmarks/cpu_network.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out benchmarks/enlarge.py benchmarks/soak.py benchmarks/detection_check.py benchmarks/round_trip.py benchmarks/first_features.py benchmarks/l2l.py benchmarks/l2l_arms.py benchmarks/cpu_network.py benchmarks/distil.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
 
 soak: $(READY)  ## kill a small run fifty times and see that nothing is lost
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py 50

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from logo_ssl.data import Split, load_data
 from logo_ssl.data.scenes import make_scenes
+from logo_ssl.encoders import baselines, load_encoder, weights_fingerprint
 from logo_ssl.eval.compare import TAU, K, class_scores, crop_scores, judge, sample
-from logo_ssl.eval.encoder import baselines, load_encoder, weights_fingerprint
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.knn import KNN
 from logo_ssl.recipes import find_recipe

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from logo_ssl.data import load_data
-from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.encoders import load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.knn import KNN
 from logo_ssl.eval.protocol import evaluate

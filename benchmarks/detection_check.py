@@ -24,7 +24,7 @@ from logo_ssl.detection import load_detection
 from logo_ssl.detection.evaluate import detect
 from logo_ssl.detection.model import DetectorConfig
 from logo_ssl.detection.train import DetectionRecipe, scaled
-from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.encoders import load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.models.backbones import build_backbone
 from logo_ssl.system.hardware import best_device, hardware, provenance

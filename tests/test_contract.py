@@ -13,6 +13,7 @@ from logo_ssl.frameworks import (
     BarlowTwinsConfig,
     BYOLConfig,
     DINOConfig,
+    DistilConfig,
     MoCoConfig,
     NNCLRConfig,
     SimCLRConfig,
@@ -38,14 +39,15 @@ CONFIGS = {
     "dino": DINOConfig(dim=8, hidden=16, out_dim=5, tau_t=0.07),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
+    "distil": DistilConfig("random/tiny", dim=8, hidden=16, queue=13),
     "supervised": SupervisedConfig(dim=8),
 }
 BATCHES = (2, 3, 8)
-WIDTHS = {"swav": 5, "dino": 5}
+WIDTHS = {"swav": 5, "dino": 5, "distil": 256}
 """Of queries and targets; elsewhere that of the latents, 8."""
 LEARN_FROM_BOTH_SIDES = {"simclr", "vicreg", "barlow-twins"}  # what holds latents apart looks at both sides
 OWN_STATE = ("momentum_encoder.", "momentum_prototypes.", "queue.", "prototypes.frozen", "centre", "tau_t")
-PREDICT = {"simsiam", "byol", "nnclr"}
+PREDICT = {"simsiam", "byol", "nnclr", "distil"}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import logo_ssl
 from logo_ssl.data import load_data
+from logo_ssl.encoders import load_encoder
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.frameworks import DINOConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.models.backbones import class_attention

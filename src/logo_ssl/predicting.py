@@ -20,8 +20,8 @@ from jaxtyping import Float32
 from .data import BadImages
 from .embedding.embeddings import Data, Device, Images, images_of, in_memory
 from .embedding.module import Classifier, frozen
+from .encoders import FrozenEncoder
 from .errors import UserError
-from .eval.encoder import FrozenEncoder
 from .eval.features import Extraction
 from .files import check_output, check_output_folder, write
 from .system.terminal import counted, plain_console, progress_bars

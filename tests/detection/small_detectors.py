@@ -8,7 +8,7 @@ from torchvision.models.resnet import BasicBlock
 
 from logo_ssl.detection.model import DetectorConfig, build_detector
 from logo_ssl.detection.train import DetectionRecipe, DetectorModule, TrainerConfig, TrainingImages, train_detector
-from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.encoders import load_encoder
 from logo_ssl.eval.features import Extraction
 
 MEAN, STD = (0.5,) * 3, (0.25,) * 3

@@ -14,8 +14,8 @@ from use_encoders import lived_in
 import logo_ssl
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.embedding.finetuning import keep
+from logo_ssl.encoders import Architecture, FrozenEncoder, remove_classifier
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import Architecture, FrozenEncoder, remove_classifier
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.protocol import Measurement
 

@@ -11,8 +11,8 @@ from PIL import Image
 from torch import nn
 
 import logo_ssl
+from logo_ssl.encoders import load_encoder
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.models.batch_norm import BatchNorm, with_our_batch_norm, with_plain_batch_norm
 
 

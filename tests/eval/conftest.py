@@ -5,7 +5,7 @@ import torch
 from small_sets import Pooled, frozen, save_noise
 
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
+from logo_ssl.encoders import FrozenEncoder, load_encoder
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build

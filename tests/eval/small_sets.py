@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.eval.encoder import FrozenEncoder
+from logo_ssl.encoders import FrozenEncoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.protocol import DataProtocol, Measurement
 

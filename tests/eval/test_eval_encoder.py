@@ -13,8 +13,8 @@ import torchvision
 from torch import nn
 
 from logo_ssl.embedding.exporting import export
+from logo_ssl.encoders import load_encoder, weights_fingerprint
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import load_encoder, weights_fingerprint
 from logo_ssl.models.backbones import RESNETS
 from logo_ssl.models.external_checkpoints import REBUILT, SAFE_PICKLE, Inert, guess_resnet
 

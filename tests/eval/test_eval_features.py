@@ -10,9 +10,9 @@ from PIL import Image
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.data.images import FILES_READ
+from logo_ssl.encoders import FrozenEncoder, load_encoder
 from logo_ssl.errors import UserError
 from logo_ssl.eval import features as features_module
-from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
 from logo_ssl.eval.features import (
     Extraction,
     FeatureStore,

@@ -10,9 +10,9 @@ from small_sets import QUIET, colour_set, colours, frozen, measured, save_folder
 from torch import nn
 
 from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.encoders import FrozenEncoder, load_encoder, remove_classifier
 from logo_ssl.errors import UserError
 from logo_ssl.eval import finetune as module
-from logo_ssl.eval.encoder import FrozenEncoder, load_encoder, remove_classifier
 from logo_ssl.eval.features import labelled_features
 from logo_ssl.eval.finetune import FineTune, Semi
 

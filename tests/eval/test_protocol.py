@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accuracy_score
 
 from logo_ssl.data import ImageSet
-from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
+from logo_ssl.encoders import FrozenEncoder, load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.protocol import about_data, mean_per_class, top1, top_k
 from logo_ssl.eval.protocol import save as save_result

@@ -1,6 +1,7 @@
-"""Do whole steps agree with MoCo, SimSiam and LoGo as anybody would write them? In float64, weight by weight.
+"""Do whole steps agree with MoCo, SimSiam, distillation and LoGo as anybody would write them?
 
-The oracles know neither stacks of crops nor groups: torch's batch norm, one forward pass for each crop, torch's SGD.
+In float64, weight by weight. The oracles know neither stacks of crops nor groups: torch's batch norm, one
+forward pass for each crop, torch's SGD.
 """
 
 import math
@@ -12,8 +13,10 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-from logo_ssl.models import build_backbone
+from logo_ssl.frameworks import DistilConfig
+from logo_ssl.models import Teacher, build_backbone
 from logo_ssl.recipes import find_recipe
+from logo_ssl.strategies import own_roles
 from logo_ssl.train.optim import encoder_optimiser, learning_rate, set_learning_rate
 from logo_ssl.types import Crops, StepRandomness
 
@@ -242,3 +245,45 @@ def test_mocos_steps_are_those_of_a_plain_moco(generator):
         queue = torch.cat([queue, k])[-3 * IMAGES :]
         assert ours.step(crops, StepRandomness(), step) == pytest.approx(loss.item(), abs=1e-12)
     assert_moved_alike(pairs)
+
+
+def plain_distillation(q, answer, queue):
+    """Cosine, and cross-entropy of similarities, seen from the mean of the queue; the settings' temperatures."""
+    centre = queue.mean(dim=0) if len(queue) else torch.zeros(20, dtype=torch.float64)
+    q, t, keys = F.normalize(q), F.normalize(F.normalize(answer) - centre), F.normalize(queue - centre)
+    alike = F.cosine_similarity(q, t)
+    asked = torch.cat([alike[:, None], q @ keys.T], dim=1) / 0.1
+    answered = torch.cat([torch.ones(IMAGES, 1, dtype=torch.float64), t @ keys.T], dim=1) / 0.05
+    return F.cross_entropy(asked, answered.softmax(dim=1)) - alike.mean()
+
+
+def test_distilling_logos_steps_are_algorithm_1_with_a_teacher_of_the_same_global_crops(generator):
+    teacher = nn.Sequential(nn.Conv2d(3, 20, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    recipe, framework, strategy = built(
+        "cifar10-moco-logo", framework=DistilConfig("somewhere", 24, 32, queue=3 * IMAGES), strategy__lam=0.3
+    )
+    looks = ((0.0,) * 3, (1.0,) * 3)
+    framework.take_teacher(Teacher("somewhere", deepcopy(teacher), 20, looks, looks, "00" * 32))
+    strategy.assign(own_roles(2))
+    ours = Ours(recipe, framework.double(), strategy)
+    encoder = PlainResNet(nn.Sequential(*linear_norm(512, 32), nn.ReLU(), nn.Linear(32, 24))).double()
+    h = nn.Linear(24, 20).double()
+    pairs = copied(encoder, framework.encoder) + copied(h, framework.h)
+    sgd = torch.optim.SGD([*encoder.parameters(), *h.parameters()], lr=0.06, momentum=0.9, weight_decay=1e-4)
+    logo, queue = PlainLoGo(strategy, 24), torch.zeros(0, 20, dtype=torch.float64)
+    for step, crops in enumerate(batches(generator, SIDE // 2)):
+        randomness = strategy.draw(IMAGES, generator)
+        with torch.no_grad():
+            answers = [teacher(x) for x in crops.x_g]
+        z_g, z_l = [encoder(x) for x in crops.x_g], [encoder(x) for x in crops.x_l]
+        logo.learn(*z_l, randomness.inner_partner)
+        l_gg = sum(plain_distillation(h(z), answer, queue) for z, answer in zip(z_g, answers, strict=True))
+        l_lg = sum(plain_distillation(h(z), answer, queue) for z in z_l for answer in answers)
+        loss = logo.loss(l_gg + l_lg, *z_l, randomness.outer_partner)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.param_groups[0]["lr"] = cosine(0.06, step)
+        sgd.step()
+        queue = torch.cat([queue, F.normalize(answers[0])])[-3 * IMAGES :]
+        assert ours.step(crops, randomness, step) == pytest.approx(loss.item(), abs=1e-12)
+    assert_moved_alike(pairs + logo.pairs)

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.encoders import load_encoder
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.knn import extract
 from logo_ssl.recipes import read_recipe
 from logo_ssl.report.affinity import load_measures

@@ -35,6 +35,7 @@ from logo_ssl.frameworks import (
     BarlowTwinsConfig,
     BYOLConfig,
     DINOConfig,
+    DistilConfig,
     NNCLRConfig,
     SimCLRConfig,
     SimSiamConfig,
@@ -61,6 +62,7 @@ LATENTS = {
     "dino": DINOConfig(dim=8, hidden=16, out_dim=5),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
+    "distil": DistilConfig("random/tiny", dim=8, hidden=16, queue=24),
 }
 SUPERVISED = {
     "framework": SupervisedConfig(),

@@ -21,8 +21,8 @@ from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.cli import parse
 from logo_ssl.data import LoadingConfig, load_data
+from logo_ssl.encoders import load_encoder
 from logo_ssl.errors import UserError
-from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.knn import KNN
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig

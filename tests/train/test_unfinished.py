@@ -10,8 +10,8 @@ from small_runs import SMALL, at_step, console, stop, train
 from torch import nn
 
 import logo_ssl
+from logo_ssl.encoders import load_encoder
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining

@@ -28,6 +28,7 @@ from logo_ssl.frameworks import (
     BarlowTwinsConfig,
     BYOLConfig,
     DINOConfig,
+    DistilConfig,
     MoCoConfig,
     NNCLRConfig,
     SimCLRConfig,
@@ -56,6 +57,7 @@ FRAMEWORKS = {
     "dino": DINOConfig(dim=8, hidden=16, out_dim=5, m=0.9),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
+    "distil": DistilConfig("random/tiny", dim=8, hidden=16, queue=24),
     "supervised": SupervisedConfig(dim=8),
 }
 LOGO = LoGoConfig(depth=2, width=16, lam=0.5)

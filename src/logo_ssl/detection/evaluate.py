@@ -24,8 +24,8 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from ..data.workers import fitting_workers
+from ..encoders import FrozenEncoder
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
 from ..eval.protocol import EvalOptions, check_result, content_of, place_of, save
 from ..files import check_output_folder, clear_folder, refuse_existing, write

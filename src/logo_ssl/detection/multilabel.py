@@ -13,8 +13,8 @@ from torch import Tensor
 from ..data import ImageSet, Split
 from ..data.images import CALLED
 from ..data.npz import load_npz
+from ..encoders import FrozenEncoder
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction, LabelledFeatures, labelled_features
 from ..eval.lbfgs import how_chosen, logistic
 from ..eval.protocol import DataProtocol, FeatureOptions, Measurement, data_for

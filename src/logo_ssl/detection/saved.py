@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..encoders import BROKEN, FrozenEncoder, metadata_of, rebuilt_encoder
 from ..errors import UserError
-from ..eval.encoder import BROKEN, FrozenEncoder, metadata_of, rebuilt_encoder
 from ..weights import MODEL, needs_of, read_tensors, save_model
 from .model import Detector, DetectorConfig, build_detector
 

@@ -15,9 +15,9 @@ from rich.table import Column, Table
 
 from ..augment.preview import visible
 from ..data import BadImages, ImageSet, Photos, Split, load_data, squared
+from ..encoders import FrozenEncoder, baselines, load_encoder
 from ..errors import UserError
 from ..eval.compare import MEASURES, Compared, EncoderComparison, compare_encoders, sample
-from ..eval.encoder import FrozenEncoder, baselines, load_encoder
 from ..eval.features import Extraction, features_of
 from ..eval.protocol import about_data, check_result, data_for, save
 from ..files import check_output, write

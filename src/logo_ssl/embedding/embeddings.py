@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split
+from ..encoders import EncoderOptions, FrozenEncoder
 from ..errors import Interrupted, UserError
-from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
 from ..system.signals import Stopped

@@ -15,8 +15,8 @@ import torchvision
 from torch import Tensor, nn
 
 from .. import __version__
+from ..encoders import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder, metadata_of
 from ..errors import UserError
-from ..eval.encoder import SOLO_LEARN_PADDING, EncoderOptions, FrozenEncoder, metadata_of
 from ..files import check_output, check_output_folder, write
 from ..models.backbones import RESNETS, plain_weights, transformer_options, weight_bytes
 from ..models.batch_norm import with_plain_batch_norm

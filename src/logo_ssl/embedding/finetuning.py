@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..data import ImageSet
-from ..eval.encoder import metadata_of
+from ..encoders import metadata_of
 from ..eval.features import Extraction
 from ..eval.finetune import FineTune
 from ..eval.linear import Linear

@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..data.decode import BadImage, decode_square, plain_reason, seen, square
+from ..encoders import FrozenEncoder, load_encoder, weights_fingerprint
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder, load_encoder, weights_fingerprint
 from ..knn import prepared
 from ..models.batch_norm import with_plain_batch_norm
 from ..models.external_checkpoints import EncoderStem

@@ -17,8 +17,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from ..encoders import load_encoder
 from ..errors import UserError
-from ..eval.encoder import load_encoder
 from ..eval.features import Extraction
 from ..files import check_output, write
 from ..run import Run

@@ -20,8 +20,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ..data import ImageSet, load_data, locate
 from ..data.decode import BadImage, decode
+from ..encoders import EncoderOptions, FrozenEncoder
 from ..errors import UserError
-from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING
 from ..files import check_output, write
 from ..system.terminal import distinct_names, on_one_line

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, ImageSet, Split, squared
+from ..encoders import FrozenEncoder
 from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, votes
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from .encoder import FrozenEncoder
 from .features import Extraction, exact_convolutions, in_channels
 from .lbfgs import WEIGHTS, how_chosen, select_weight
 from .protocol import CLEAR

@@ -19,12 +19,12 @@ from ..data import BadImages, Photos, Split, fingerprint, nvjpeg
 from ..data.decode import image_sizes, none_readable
 from ..data.loader import CHUNK, PrefetchFeed
 from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
+from ..encoders import FrozenEncoder, pixels
 from ..errors import UserError
 from ..files import write
 from ..knn import extract
 from ..ranges import Count, Share, at_least, check_ranges
 from ..system.hardware import best_device, hardware
-from .encoder import FrozenEncoder, pixels
 
 T = TypeVar("T")
 PREPROCESSING = 5  # to be raised when decoding, squares or `extract` change what an encoder sees

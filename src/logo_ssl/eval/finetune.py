@@ -11,6 +11,7 @@ import tyro
 from torch import nn
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
+from ..encoders import FrozenEncoder, Pixels
 from ..errors import UserError
 from ..frameworks import SupervisedConfig
 from ..ranges import Allowed, Count, Positive, Seed, at_least
@@ -24,7 +25,6 @@ from ..train.loggers import JsonlLogger, ProgressDisplay
 from ..train.monitors import Diverged, is_finite
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
-from .encoder import FrozenEncoder, Pixels
 from .features import Extraction, exact_convolutions, in_channels, labelled_features, readable
 from .lbfgs import select_weight
 from .linear import STANDARD_CROPS

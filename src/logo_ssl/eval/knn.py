@@ -8,11 +8,11 @@ from typing import Annotated
 import tyro
 
 from ..data import ImageSet
+from ..encoders import FrozenEncoder
 from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..ranges import Allowed
 from ..system.hardware import best_device
-from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features
 from .protocol import DataProtocol, FeatureOptions, Measurement, standard_errors, tops_for
 from .splits import count_copies, guessing, labelled_splits

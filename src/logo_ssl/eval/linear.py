@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
+from ..encoders import FrozenEncoder
 from ..errors import UserError
 from ..ranges import Allowed, Count, Seed
 from ..system.hardware import best_device, exact_device, to_device
 from ..system.randomness import stream
-from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
 from .protocol import DataProtocol, FeatureOptions, Measurement, Metric, standard_errors, top1, top_k, tops_for

@@ -21,13 +21,13 @@ from rich.table import Table
 from torch import Tensor
 
 from ..data import ImageSet, fingerprints, load_data, locate
+from ..encoders import EncoderOptions, FrozenEncoder, baselines
 from ..errors import UserError
 from ..files import check_folder, check_output, write
 from ..recipes import recipe_as_written
 from ..run import Run, standard_error
 from ..system.hardware import best_device, hardware, provenance
 from ..system.terminal import progress_bars
-from .encoder import EncoderOptions, FrozenEncoder, baselines
 from .features import Extraction
 
 MOST_UNREADABLE = 100

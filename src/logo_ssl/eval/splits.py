@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
 from ..data.images import CALLED
+from ..encoders import FrozenEncoder
 from ..errors import UserError
 from ..system.hardware import exact_device
 from ..system.randomness import stream
-from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, labelled_features
 
 TEST_SHARE, VAL_SHARE = 0.2, 0.2

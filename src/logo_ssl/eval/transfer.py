@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 
 from ..data import NAMES, ImageSet
+from ..encoders import FrozenEncoder
 from ..errors import UserError, nearest
 from ..ranges import Seed
 from ..run import standard_error
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from .encoder import FrozenEncoder
 from .features import Extraction
 from .lbfgs import how_chosen, logistic
 from .protocol import (

@@ -4,6 +4,7 @@ from .barlow_twins import BarlowTwins, BarlowTwinsConfig
 from .base import Framework, FrameworkTraits
 from .byol import BYOL, BYOLConfig
 from .dino import DINO, DINOConfig
+from .distil import Distil, DistilConfig
 from .moco import MoCo, MoCoConfig
 from .nnclr import NNCLR, NNCLRConfig
 from .simclr import SimCLR, SimCLRConfig
@@ -22,6 +23,7 @@ FrameworkConfig = (
     | DINOConfig
     | VICRegConfig
     | BarlowTwinsConfig
+    | DistilConfig
     | SupervisedConfig
 )
 
@@ -35,6 +37,7 @@ FRAMEWORKS = {
     "dino": DINOConfig,
     "vicreg": VICRegConfig,
     "barlow-twins": BarlowTwinsConfig,
+    "distil": DistilConfig,
     "supervised": SupervisedConfig,
 }
 
@@ -47,6 +50,8 @@ __all__ = [
     "BarlowTwins",
     "BarlowTwinsConfig",
     "DINOConfig",
+    "Distil",
+    "DistilConfig",
     "Framework",
     "FrameworkConfig",
     "FrameworkTraits",

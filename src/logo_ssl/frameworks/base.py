@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from ..models import Encoder
+from ..models import Encoder, Teacher
 from ..types import Crops, Latent, PerImage, Projections, Roles
 
 
@@ -15,6 +15,8 @@ class FrameworkTraits(NamedTuple):
     It answers by a field, a property or a `ClassVar` of the same name; where it has none, the default here holds.
     """
 
+    teacher: str = ""
+    """The frozen encoder that answers, where one does: `Framework.take_teacher` is given it."""
     labelled: bool = False
     """Whether labels teach. Its field `dim` becomes the number of classes."""
     least_global: int = 2
@@ -45,6 +47,10 @@ class Framework(nn.Module, ABC):
     def final_encoder(self) -> Encoder:
         """What is measured, and kept in the end; a framework may prefer its momentum encoder."""
         return self.encoder
+
+    def take_teacher(self, teacher: Teacher) -> None:
+        """Take the encoder that the config calls `teacher`, when training begins or goes on."""
+        raise NotImplementedError
 
     @abstractmethod
     def similarity(self, q: Latent, t: Latent) -> PerImage:

@@ -1,9 +1,10 @@
-"""Networks: backbones, the encoder with its heads, momentum copy and queue, batch norm."""
+"""Networks: backbones, the encoder with its heads, momentum copy and queue, a frozen teacher, batch norm."""
 
 from .backbones import FAMILIES, build_backbone, draw_as_torch_does
 from .batch_norm import BatchNorm
 from .encoder import Encoder, Prototypes, mlp, per_crop, pick
 from .momentum import Queue, follow, momentum_copy, scheduled_momentum
+from .teacher import Teacher
 
 __all__ = [
     "FAMILIES",
@@ -11,6 +12,7 @@ __all__ = [
     "Encoder",
     "Prototypes",
     "Queue",
+    "Teacher",
     "build_backbone",
     "draw_as_torch_does",
     "follow",

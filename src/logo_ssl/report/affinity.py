@@ -23,8 +23,8 @@ from ..augment.preview import visible
 from ..augment.transforms import normalise, resized_crop
 from ..data import ImageSet, Photos, Split
 from ..data.decode import BadImage, decode
+from ..encoders import FrozenEncoder, load_encoder
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
 from ..recipes import read_recipe
 from ..regressor import Regressor

@@ -16,8 +16,8 @@ from torch import Generator, Tensor
 from ..augment.preview import draw_crops, visible
 from ..data import NAMES, BadImages, ImageSet, Photos, Split, load_data, locate, squared, statistics
 from ..data.decode import look_at
+from ..encoders import FrozenEncoder, load_encoder
 from ..errors import DataMissing, UserError
-from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
 from ..knn import extract, nearest_neighbours, prepared
 from ..models.backbones import class_attention, has_class_attention

@@ -1,6 +1,6 @@
 """The registry of strategies: add one by one file and one line here."""
 
-from .base import PairWeights, Strategy, StrategyTraits, assign_roles
+from .base import PairWeights, Strategy, StrategyTraits, assign_roles, own_roles
 from .koleo import KoLeo, KoLeoConfig
 from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
@@ -25,4 +25,5 @@ __all__ = [
     "TwoView",
     "TwoViewConfig",
     "assign_roles",
+    "own_roles",
 ]

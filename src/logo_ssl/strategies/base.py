@@ -48,6 +48,12 @@ def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:
     return Roles(tuple(queries), tuple(targets), tuple((queries.index(i), targets.index(j)) for i, j in asked))
 
 
+def own_roles(n_global: int) -> Roles:
+    """Every global crop asks about itself: where a frozen teacher answers, nothing can collapse."""
+    every = tuple(range(n_global))
+    return Roles(every, every, tuple(zip(every, every, strict=True)))
+
+
 class Strategy(nn.Module, ABC):
     """The bi-level problem, spelt out: `inner` is the argmax over theta_d, `outer` the min over theta_e.
 
@@ -64,9 +70,14 @@ class Strategy(nn.Module, ABC):
         super().__init__()
         self.regressor: Regressor | None = None
         """f_theta_d, where it is learned."""
-        self.roles = assign_roles(pairs, n_global, n_local)
-        self.n_gg, self.n_lg = len(self.roles.pairs), n_local * len(self.roles.targets)
-        self.weight = 1 / (self.n_gg + self.n_lg) if pairs == "mean" else 1.0
+        self.averages, self.n_local = pairs == "mean", n_local
+        self.assign(assign_roles(pairs, n_global, n_local))
+
+    def assign(self, roles: Roles) -> None:
+        """Who asks whom, and so how many pairs there are and what each of them weighs."""
+        self.roles = roles
+        self.n_gg, self.n_lg = len(roles.pairs), self.n_local * len(roles.targets)
+        self.weight = 1 / (self.n_gg + self.n_lg) if self.averages else 1.0
 
     @property
     def kept(self) -> tuple[str, ...]:

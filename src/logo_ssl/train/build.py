@@ -13,13 +13,16 @@ import torchvision
 from torch import Tensor, nn
 
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
+from ..encoders import load_encoder
 from ..errors import UserError
-from ..models import build_backbone, draw_as_torch_does
+from ..models import Teacher, build_backbone, draw_as_torch_does
 from ..models.backbones import POSITIONS, first_convolution, load_weights
 from ..models.batch_norm import fitting_batch
 from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
+from ..models.teacher import Looks
 from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
 from ..run import Run
+from ..strategies import own_roles
 from ..system.hardware import available_memory, best_device, hardware
 from ..system.terminal import counted
 from ..weights import NETWORK, load_backbone, newest_encoder, read_tensors
@@ -67,6 +70,9 @@ def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say = lambda sentence: No
     refuse_too_few(recipe.data, n)
     if recipe.framework_traits.labelled:
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
+    teacher = recipe.framework_traits.teacher
+    if teacher and Path(teacher).expanduser().exists():  # a run must find it from any folder
+        recipe = recipe.changed(framework__teacher=locate(teacher))
     if recipe.batch_size > n:
         most = fitting_batch(n, recipe.framework_traits.splits, processes)
         say(f"batch_size: {recipe.batch_size} -> {most}, since there are {n:,} training images.")
@@ -114,8 +120,29 @@ def build(
                 mean, std = start.normalisation
         framework = recipe.framework.build(backbone, backbone.num_features)
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
+        if recipe.framework_traits.teacher:
+            teacher = load_teacher(recipe, data.channels, (mean, std))
+            say(f"Teacher: {teacher.name}, frozen, {teacher.num_features} features.")
+            framework.take_teacher(teacher)
+            strategy.assign(own_roles(recipe.crops.n_global))
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+def load_teacher(recipe: Recipe, channels: int, students: Looks) -> Teacher:
+    """The frozen encoder that the framework learns from; UserError if it cannot be had, or does not take the crops."""
+    source, size = recipe.framework_traits.teacher, recipe.crops.global_size
+    try:
+        found = load_encoder(source, size=size)
+    except UserError as error:
+        raise UserError(f"framework.teacher={source}: {error}") from error
+    if found.channels != channels:
+        raise UserError(f"framework.teacher={source}: sees {found.channels} channels; the images have {channels}.")
+    try:
+        n_features = found.backbone(torch.zeros(1, channels, size, size)).shape[1]
+    except (AssertionError, RuntimeError, ValueError) as error:  # as networks of patches raise
+        raise UserError(f"framework.teacher={source}: does not take crops of {size} px ({error}).") from error
+    return Teacher(source, found.backbone, n_features, (found.mean, found.std), students, found.fingerprint)
 
 
 class Start(NamedTuple):

@@ -17,16 +17,16 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
-from .. import __version__
-from ..errors import UserError, nearest
-from ..models import build_backbone
-from ..models.backbones import set_size, with_our_positions
-from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
-from ..ranges import Allowed, check_ranges
-from ..recipes import recipe_as_written
-from ..run import Run
-from ..system.terminal import plain_console
-from ..weights import MODEL, newest_encoder, read_backbone
+from . import __version__
+from .errors import UserError, nearest
+from .models import build_backbone
+from .models.backbones import set_size, with_our_positions
+from .models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
+from .ranges import Allowed, check_ranges
+from .recipes import recipe_as_written
+from .run import Run
+from .system.terminal import plain_console
+from .weights import MODEL, newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
