@@ -23,6 +23,7 @@ FEWER = {
     "tutorial.md": {"3000, 48": "200, 32", "--device cpu": "--device cpu --epochs 1"},
     "how-to/evaluate.md": {
         "logo-ssl eval knn runs/photos --data photos/ --protocols 5 0.07": "logo-ssl --version",  # no run yet
+        "logo-ssl compare runs/start runs/photos untrained pixels --data photos/ --out page.html": "logo-ssl --version",
         '("train", 600), ("test", 200)': '("train", 80), ("test", 30)',
         "--epochs 20": "--epochs 1",
     },

@@ -90,7 +90,7 @@ def test_a_variant_of_logo_trains(tmp_path, monkeypatch, example, options):
     line = f"{example} pretrain tiny {options} --epochs 1 --data scenes.npz --out run"
     monkeypatch.setattr(sys, "argv", line.split())
     with patch.dict(STRATEGIES), patch.dict(sys.modules):
-        sys.modules.pop("logo_ssl.commands", None)  # its options are those of what is registered at its import
+        sys.modules.pop("logo_ssl.training_commands", None)  # its options are those of what is registered at its import
         with pytest.raises(SystemExit) as stop:
             runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
     assert not stop.value.code

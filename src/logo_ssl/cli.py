@@ -54,10 +54,12 @@ class Command(NamedTuple):
 
 PROTOCOLS = {name: Command(protocol.about, protocol.command) for name, protocol in evaluation.PROTOCOLS.items()}
 COMMANDS: dict[str, Command] = {
-    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "commands:Demo"),
-    "recipes": Command("list the recipes, with the tables and figures of the paper", "commands:Recipes"),
-    "pretrain": Command("pretrain an encoder; without a recipe, settings are chosen for --data", "commands:Pretrain"),
-    "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),
+    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "training_commands:Demo"),
+    "recipes": Command("list the recipes, with the tables and figures of the paper", "training_commands:Recipes"),
+    "pretrain": Command(
+        "pretrain an encoder; without a recipe, settings are chosen for --data", "training_commands:Pretrain"
+    ),
+    "resume": Command("continue an interrupted run, or a finished one for more epochs", "training_commands:Resume"),
     "eval": Command("evaluate an encoder by a protocol", commands=PROTOCOLS),
     "embed": Command("write features of images to a file: path, label, split, vector", "embedding.embeddings:Embed"),
     "compare": Command(
@@ -72,9 +74,9 @@ COMMANDS: dict[str, Command] = {
     "affinity": Command("draw the learned affinity of crops next to cosine similarity", "report.commands:Affinity"),
     "report": Command("write one HTML page about some runs", "report.commands:Report"),
     "watch": Command("serve this page while the runs are training", "report.commands:Watch"),
-    "show-crops": Command("draw the crops of some images as the network sees them", "commands:ShowCrops"),
+    "show-crops": Command("draw the crops of some images as the network sees them", "training_commands:ShowCrops"),
     "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.run:Reproduce"),
-    "bench": Command("measure the speed of training and of its parts, as JSON", "commands:Bench"),
+    "bench": Command("measure the speed of training and of its parts, as JSON", "training_commands:Bench"),
     "doctor": Command(
         "show versions, devices and speed of this machine, and what suits --data", "embedding.doctor:Doctor"
     ),

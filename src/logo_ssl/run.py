@@ -40,6 +40,8 @@ class Run:
         """The folder with everything that is needed to go on training."""
         self.backbone_file = path / "backbone.safetensors"
         """The pretrained network: what everybody loads."""
+        self.best_file = path / "best.safetensors"
+        """The backbone with the highest online kNN, of a run with `init` or a teacher."""
         self.heads_file = path / "heads.safetensors"
         """Projector, predictor, regressor, and what else framework and strategy name as their heads."""
         self.sessions_file = path / "sessions.json"

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 
 from logo_ssl.augment import CropPlan, Draws, draw, draw_boxes
-from logo_ssl.augment.plan import Part, draw_disjoint_boxes
+from logo_ssl.augment.draws import Part, draw_disjoint_boxes
 
 RATIO = (3 / 4, 4 / 3)
 PLAN = CropPlan(jitter=(0.4, 0.3, 0.2, 0.1), blur_p=0.5, solarise_p=0.3)

@@ -9,7 +9,7 @@ import torch
 from small_runs import SMALL, train
 from torch import nn
 
-from logo_ssl.augment.plan import LAYOUTS, draw_boxes
+from logo_ssl.augment.draws import LAYOUTS, draw_boxes
 from logo_ssl.equations import local_affinities
 from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig, MultiCrop, MultiCropConfig

@@ -32,7 +32,9 @@ from logo_ssl.run import Run, locked
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, trainer
 from logo_ssl.train.build import recipe_for
+from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.types import ImageBatch
+from logo_ssl.weights import read_tensors
 
 
 @pytest.mark.parametrize("kind", ["lars", "adamw"])
@@ -397,3 +399,14 @@ def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_
     assert "with a long tale" not in said
     one, other = (safetensors.torch.load_file(r.backbone_file) for r in (expected, run))
     assert all(torch.equal(other[name], value) for name, value in one.items())  # the trial left no trace
+
+
+def test_a_run_that_begins_with_weights_keeps_its_best_encoder(data, tmp_path, monkeypatch):
+    start, _ = train(SMALL, data, tmp_path / "start", epochs=1)
+    assert not start.best_file.exists()
+    scores = iter([50.0, 60.0, 40.0])
+    monkeypatch.setattr(OnlineKNN, "accuracy", lambda *arguments: next(scores))
+    run, said = train(SMALL, data, tmp_path / "run", epochs=2, init=str(start.path))
+    steps = [int(read_tensors(file)[1]["step"]) for file in (run.best_file, run.backbone_file)]
+    assert steps == [3, 6]
+    assert f"{run.best_file}, kNN 60.0 % after epoch 1" in said

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from ..system.hardware import to_device
 from ..types import Crops, CropStack
 from . import fused
-from .plan import CropPlan, Draws, describe, plan_draws
+from .draws import CropPlan, Draws, describe, plan_draws
 from .transforms import augment_eager, in_lines
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from . import transforms
-from .plan import Draws
+from .draws import Draws
 
 Plane = Float[Tensor, "N S S"]
 """One channel of all crops."""

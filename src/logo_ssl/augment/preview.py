@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from torch import Generator
 
 from .crops import cut
-from .plan import CropPlan, plan_draws
+from .draws import CropPlan, plan_draws
 
 DPI = 128
 SIDE = 1.75  # inches of the page that a global crop takes

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from ..system.hardware import to_device
-from .plan import Draws
+from .draws import Draws
 
 Batch = Float[Tensor, "N C H W"]
 Factor = Float[Tensor, " N"]

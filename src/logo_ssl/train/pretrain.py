@@ -41,7 +41,7 @@ from .build import adapt_to_data, build, recipe_for, with_network_of
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import Pretraining
-from .monitors import images_for_knn, knn_summary
+from .monitors import OnlineKNN, images_for_knn, knn_summary
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 
 Say = Callable[[str], None]
@@ -189,7 +189,8 @@ def run_training(
     module = build(recipe, data, say, fresh=saved is None)
     module.data_identity = identity
     progress = ProgressDisplay(journal, console)
-    trainer = build_trainer(run, recipe, data, journal, progress, sessions, detail, others=callbacks)
+    others = [*callbacks, BestEncoder(run)] if recipe.init or recipe.framework_traits.teacher else callbacks
+    trainer = build_trainer(run, recipe, data, journal, progress, sessions, detail, others=others)
     device = trainer.strategy.root_device
     if is_first():
         prepare_folder(run, recipe, images, saved)
@@ -279,10 +280,40 @@ def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Save
     write(run.images_file, json.dumps(images, indent=2) + "\n")
 
 
+class BestEncoder(L.Callback):
+    """Keeps the backbone with the highest online kNN, for runs that may spoil what they began with."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.best = run, 0.0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Go on with what was reached before an interruption."""
+        self.best = self._reached(trainer)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write it if it is better."""
+        assert isinstance(pl_module, Pretraining)
+        if is_first() and (reached := self._reached(trainer)) > self.best:
+            self.best, backbone = reached, pl_module.framework.final_encoder.backbone
+            write(self.run.best_file, weight_bytes(plain_weights(backbone.state_dict()), metadata_of(pl_module)))
+
+    def _reached(self, trainer: L.Trainer) -> float:
+        return next(each.best for each in trainer.callbacks if isinstance(each, OnlineKNN))  # type: ignore[attr-defined]
+
+
 def save_encoder(run: Run, module: Pretraining) -> None:
     """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
-    recipe, framework = module.recipe, module.framework
-    metadata = {
+    heads = named_heads(module.state_dict(), module.kept)
+    # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
+    files = {run.heads_file: heads, run.backbone_file: module.framework.final_encoder.backbone.state_dict()}
+    metadata = metadata_of(module)
+    write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
+
+
+def metadata_of(module: Pretraining) -> dict[str, str]:
+    """What a file says of the weights in it."""
+    recipe = module.recipe
+    return {
         "format": "pt",
         "backbone": recipe.backbone,
         "stem": recipe.stem,
@@ -293,10 +324,6 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "recipe": recipe.to_json(),
         "step": str(module.global_step),
     }
-    heads = named_heads(module.state_dict(), module.kept)
-    # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
-    files = {run.heads_file: heads, run.backbone_file: framework.final_encoder.backbone.state_dict()}
-    write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
 def announce(
@@ -376,6 +403,9 @@ def print_result(run: Run, bad: BadImages, seconds: float, console: Console) -> 
         result = f"spread {spread['z_std']:.2f} (0: collapsed, 1: even); {result}"
     console.print(f"Result: {result}")
     console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
+    measured = [line for line in lines if line.get("epochs_done")]
+    if run.best_file.is_file() and (best := max(measured, key=lambda line: line["knn"])) is not measured[-1]:
+        console.print(f"Best: {run.best_file}, kNN {best['knn']:.1f} % after epoch {best['epochs_done']}.")
 
 
 @contextmanager
