@@ -243,17 +243,18 @@ def print_next(run: Run) -> None:
     if not is_first():
         return
     console, recipe = plain_console(), read_recipe(run)
-    if recipe.init is not None and not any("knn" in line for line in run.metrics()):  # else the result has told
+    if recipe.start is not None and not any("knn" in line for line in run.metrics()):  # else the result has told
         from .embedding.comparing import compare
+        from .encoders import load_encoder
 
-        start = recipe.init
-        if start == "pretrained":
-            start = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
         try:
-            verdict = compare([start, run.path], recipe.data, labels=False, say=console.print).encoders[1].verdict
-            console.print(f"Compared with {start} (crops of the images): {verdict}.")
-        except UserError as error:  # too few images, or no network of ours
-            console.print(f"Not compared with {start}: {error}")
+            start = load_encoder(recipe.start, key=recipe.init_key, size=recipe.crops.global_size)
+            found = compare(
+                [start, run.path], recipe.data, labels=False, device=recipe.device, workers=recipe.loading.workers
+            )
+            console.print(f"Compared with {recipe.start} (crops of the images): {found.encoders[1].verdict}.")
+        except (UserError, RuntimeError) as error:  # too few images, no network of ours, too little memory
+            console.print(f"Not compared with {recipe.start}: {error}")
     features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
     console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
 

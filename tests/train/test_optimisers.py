@@ -8,7 +8,7 @@ from logo_ssl.frameworks import DINOConfig, SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig, Recipe
 from logo_ssl.strategies import LoGoConfig
-from logo_ssl.train.optim import StartingWeights, encoder_optimiser, set_learning_rate, weight_decay_at
+from logo_ssl.train.optim import StartingWeights, encoder_optimiser, is_fused, set_learning_rate, weight_decay_at
 
 
 def framework_of_ones():
@@ -135,3 +135,13 @@ def test_the_backbone_learns_slowly_and_is_led_back_to_its_start_where_heads_dec
         torch.testing.assert_close(backbone[0].weight.data, torch.full_like(backbone[0].weight, w["backbone"]))
         head = framework.encoder.projector[0].weight
         torch.testing.assert_close(head.data, torch.full_like(head, w["head"]))
+
+
+def test_a_checkpoint_of_a_cpu_makes_the_optimiser_of_a_gpu_plain():
+    config, framework = OptimiserConfig(kind="sgd"), framework_of_ones()
+    plain, fused = encoder_optimiser(config, framework), encoder_optimiser(config, framework)
+    for group in fused.param_groups:
+        group["fused"] = True
+    assert is_fused(fused)
+    fused.load_state_dict(plain.state_dict())
+    assert not is_fused(fused)

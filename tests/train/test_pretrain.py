@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from rich.console import Console
-from small_runs import SMALL, assert_equal_runs, at_step, train
+from small_runs import SMALL, assert_equal_runs, at_step, console, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
@@ -410,3 +410,6 @@ def test_a_run_that_begins_with_weights_keeps_its_best_encoder(data, tmp_path, m
     steps = [int(read_tensors(file)[1]["step"]) for file in (run.best_file, run.backbone_file)]
     assert steps == [3, 6]
     assert f"{run.best_file}, kNN 60.0 % after epoch 1" in said
+    scores = iter([55.0])
+    resume(run.path, console=console(), epochs=3)
+    assert read_tensors(run.best_file)[1]["step"] == "3"

@@ -87,7 +87,7 @@ class OptimiserConfig:
     clip: NotNegative = 0.0
     """Largest norm of the encoder's gradient; 0 does not clip."""
     frozen_epochs: NotNegative = 0.0
-    """Epochs in which the backbone stands still, so that new heads do not spoil what `init` gave it."""
+    """Epochs in which the backbone's weights stand still, so that new heads do not spoil what `init` gave it."""
     backbone_lr: Annotated[float, Allowed(lambda factor: 0 < factor <= 1, "0 < backbone_lr <= 1")] = 1.0
     """Factor of the learning rate for the backbone."""
     pull: NotNegative = 0.0
@@ -177,6 +177,13 @@ class Recipe:
     """Why the values of recipe `auto` were chosen for the data."""
     replans: NoFlag[tuple[tuple[int, int], ...]] = ()
     """When the run was cut short: the step, and the epochs planned until then."""
+
+    @property
+    def start(self) -> str | None:
+        """What `init` names: `pretrained` are the published weights of the backbone."""
+        if self.init != "pretrained":
+            return self.init
+        return self.backbone if self.backbone.startswith("timm/") else f"torchvision/{self.backbone}"
 
     @property
     def framework_traits(self) -> FrameworkTraits:

@@ -208,17 +208,19 @@ class Pretraining(L.LightningModule):
 
     def _projections(self, crops: Crops, progress: Tensor) -> Projections:
         """All that a strategy may ask for."""
-        p, encoder = self.project(crops), self.framework.encoder
-        p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
-        p = p._replace(maps_g=encoder.maps_g, maps_l=encoder.maps_l)
-        # Features that outlive a step keep its graph, and with it a warm-up's stream, which no recording may use.
-        encoder.features_g = encoder.features_l = encoder.maps_g = encoder.maps_l = None
-        return p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
+        p = self.project(crops)
+        return p._replace(progress=progress, parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
     def project(self, crops: Crops) -> Projections:
         """What the framework makes of the crops that the strategy asks for, in the precision of training."""
+        encoder = self.framework.encoder
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            return self.framework.project(crops, self.strategy.roles)
+            p = self.framework.project(crops, self.strategy.roles)
+        p = p._replace(features_g=encoder.features_g, features_l=encoder.features_l)
+        p = p._replace(maps_g=encoder.maps_g, maps_l=encoder.maps_l)
+        # Features that outlive a step keep its graph, and with it a warm-up's stream, which no recording may use.
+        encoder.features_g = encoder.features_l = encoder.maps_g = encoder.maps_l = None
+        return p
 
     def _update_regressor(self, objective: Objective | None) -> Tensor:
         """One ascent step on Omega; whether its gradient was not finite, and left out.
@@ -259,7 +261,7 @@ class Pretraining(L.LightningModule):
             setattr(optimiser.optimizer, "found_inf", self.guard.broken)  # noqa: B010 (as torch's GradScaler does)
         optimiser.step()
         if self.start is not None and not frozen:
-            self.start.pull(self.framework.encoder.backbone, lr * config.backbone_lr * config.pull)
+            self.start.pull(self.framework.encoder.backbone, min(1.0, lr * config.backbone_lr * config.pull))
         return lr
 
     def _on_this_device(self, randomness: Any) -> Any:

@@ -230,7 +230,7 @@ class OnlineKNN(L.Callback):
             self.about |= {"knn_bank_of": bank_of} if len(bank) < bank_of else {}
         if data.watched and data.watched[0] == VALIDATION:
             self.about["knn_of"] = VALIDATION
-        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
+        self.best, self.untrained, self.latest, self.n_images = 0.0, 0.0, 0.0, 0
         self.epochs, self.is_extended = recipe.epochs, False
 
     def state_dict(self) -> dict[str, Any]:
@@ -299,6 +299,7 @@ class OnlineKNN(L.Callback):
         if accuracy is None:
             return
         log(trainer, {"knn": accuracy, **self.about, "knn_s": time.perf_counter() - began, "epochs_done": epoch})
+        self.latest = accuracy
         if not epoch:
             self.untrained = accuracy
             return

@@ -143,7 +143,8 @@ def _layer_scales(backbone: Any, decay: float) -> dict[int, float]:
 
 def is_fused(optimiser: torch.optim.Optimizer) -> bool:
     """Whether an optimiser is one kernel for all weights, which can leave out a step by itself (`found_inf`)."""
-    return bool(optimiser.defaults.get("fused"))
+    # Not `defaults`: a run that began on a CPU has another value in its checkpoint.
+    return all(group.get("fused") for group in optimiser.param_groups)
 
 
 def _fused(parameters: list[nn.Parameter]) -> bool | None:

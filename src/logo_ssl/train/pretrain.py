@@ -286,19 +286,29 @@ class BestEncoder(L.Callback):
     def __init__(self, run: Run) -> None:
         self.run, self.best = run, 0.0
 
+    def state_dict(self) -> dict[str, float]:
+        """The highest, for the checkpoint."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on with it."""
+        self.best = state_dict["best"]
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Go on with what was reached before an interruption."""
-        self.best = self._reached(trainer)
+        """Note what training begins with, which counts as well."""
+        if trainer.global_step == 0:
+            self.best = self._latest(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write it if it is better."""
+        """Write the backbone if it is better."""
         assert isinstance(pl_module, Pretraining)
-        if is_first() and (reached := self._reached(trainer)) > self.best:
-            self.best, backbone = reached, pl_module.framework.final_encoder.backbone
-            write(self.run.best_file, weight_bytes(plain_weights(backbone.state_dict()), metadata_of(pl_module)))
+        if (latest := self._latest(trainer)) > self.best:
+            self.best, backbone = latest, pl_module.framework.final_encoder.backbone
+            if is_first():
+                write(self.run.best_file, weight_bytes(plain_weights(backbone.state_dict()), metadata_of(pl_module)))
 
-    def _reached(self, trainer: L.Trainer) -> float:
-        return next(each.best for each in trainer.callbacks if isinstance(each, OnlineKNN))  # type: ignore[attr-defined]
+    def _latest(self, trainer: L.Trainer) -> float:
+        return next(each.latest for each in trainer.callbacks if isinstance(each, OnlineKNN))  # type: ignore[attr-defined]
 
 
 def save_encoder(run: Run, module: Pretraining) -> None:
@@ -403,8 +413,9 @@ def print_result(run: Run, bad: BadImages, seconds: float, console: Console) -> 
         result = f"spread {spread['z_std']:.2f} (0: collapsed, 1: even); {result}"
     console.print(f"Result: {result}")
     console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
-    measured = [line for line in lines if line.get("epochs_done")]
-    if run.best_file.is_file() and (best := max(measured, key=lambda line: line["knn"])) is not measured[-1]:
+    measured = [line for line in lines if "knn" in line]
+    best = max(measured, key=lambda line: line["knn"], default=None)
+    if best is not None and best in measured[1:-1] and run.best_file.is_file():
         console.print(f"Best: {run.best_file}, kNN {best['knn']:.1f} % after epoch {best['epochs_done']}.")
 
 
