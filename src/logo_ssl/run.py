@@ -123,6 +123,8 @@ class Run:
             return run
         below = next(run.path.glob("*/recipe.json"), None)
         hint = "" if below is None else f"; did you mean {below.parent}?"
+        if (run.path / "model.safetensors").is_file():
+            hint = ", but a model: `logo-ssl predict`, `embed`, `eval` and `export` take it"
         raise UserError(f"{path} is not a run: it has no {run.recipe_file.name}{hint}")
 
     @classmethod

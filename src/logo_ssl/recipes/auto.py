@@ -125,7 +125,7 @@ def _network(facts: DatasetInfo, machine: Machine) -> tuple[Recipe, str]:
         crops = replace(RECIPES[crops_of].crops, global_size=side, local_size=side // 2)
         return (
             replace(RECIPES["tiny"], crops=crops),
-            "the backbone tiny, since larger ones take a CPU hours or days.",
+            "the backbone tiny, since larger ones take a CPU long.",
         )
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64

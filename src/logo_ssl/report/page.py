@@ -236,12 +236,13 @@ def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
 
 def _evaluation(title: str, record: Mapping[str, Any], older: str | None) -> Evaluation:
     found = rows(record)
-    head = list(dict.fromkeys(key for row in found for key in row))
+    head = list(dict.fromkeys(key for row in found for key in row if not key.endswith("fingerprint")))
     cells = [[written(key, row[key]) if key in row else "" for key in head] for row in found]
     plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float)}
     settings = "; ".join(f"{key.replace('_', ' ')}: {written(key, value)}" for key, value in plain.items())
     protocol = record.get("protocol", "no protocol was saved")
-    return Evaluation(title, older, protocol, Table(title, head, cells) if found else None, settings)
+    titles = [key.replace("_", " ") for key in head]
+    return Evaluation(title, older, protocol, Table(title, titles, cells) if found else None, settings)
 
 
 def not_shown(runs: Sequence[RunSummary]) -> list[str]:

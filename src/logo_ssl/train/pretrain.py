@@ -31,7 +31,7 @@ from ..recipes import (
     read_recipe,
     refuse_harmful,
 )
-from ..run import Run
+from ..run import Run, standard_error
 from ..system.hardware import hardware, provenance, threads_kept
 from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
@@ -415,7 +415,8 @@ def print_result(run: Run, bad: BadImages, seconds: float, console: Console) -> 
     console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
     measured = [line for line in lines if "knn" in line]
     best = max(measured, key=lambda line: line["knn"], default=None)
-    if best is not None and best in measured[1:-1] and run.best_file.is_file():
+    clear = best and 2 * standard_error(best["knn"], best["knn_images"])  # the best of many epochs may be luck
+    if best and clear and run.best_file.is_file() and best["knn"] > measured[-1]["knn"] + clear:
         console.print(f"Best: {run.best_file}, kNN {best['knn']:.1f} % after epoch {best['epochs_done']}.")
 
 
