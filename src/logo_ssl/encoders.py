@@ -22,6 +22,7 @@ from .errors import UserError, nearest
 from .models import build_backbone
 from .models.backbones import set_size, with_our_positions
 from .models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
+from .models.teacher import Looks
 from .ranges import Allowed, check_ranges
 from .recipes import recipe_as_written
 from .run import Run
@@ -176,8 +177,7 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
     """The encoder of a source, with the images that it was made for."""
     source, channels = asked.encoder, len(asked.mean or IMAGENET_MEAN)
     path, kind = Path(source).expanduser(), source.split("/", 1)
-    is_file = path.name.lower().endswith(SUFFIXES) and not path.is_dir()
-    external = is_file and not _is_ours(path)
+    external = is_external(path)
     if not external and (asked.backbone or asked.key or (asked.stem and kind[0] != "random")):
         raise UserError(f"{source}: --backbone and --key are for checkpoint files, --stem for these and random/NAME.")
     match kind:
@@ -191,7 +191,7 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
             return pixels(channels)
     if external:
         return _from_checkpoint(path, asked)
-    if is_file:
+    if _is_ours(path):
         return _from_file(path)
     if source and path.is_dir():
         exported = path / MODEL
@@ -354,18 +354,24 @@ def _untrained(
             network.conv1.padding = SOLO_LEARN_PADDING
         else:
             network.relu = nn.Identity()
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
-    if channels != len(mean):
-        mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=Architecture(name, stem, pooling))
+    architecture = Architecture(name, stem, pooling)
+    return FrozenEncoder("", backbone, *usual_looks(channels), size, says=says, architecture=architecture)
+
+
+def usual_looks(channels: int) -> Looks:
+    """Mean and standard deviation of the images of weights that do not tell: for colours, those of ImageNet."""
+    if channels == len(IMAGENET_MEAN):
+        return IMAGENET_MEAN, IMAGENET_STD
+    return (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
 
 
 def _from_checkpoint(path: Path, asked: EncoderOptions) -> FrozenEncoder:
     """The encoder in a checkpoint of MoCo, SimSiam, DINO, lightly, solo-learn, torchvision or timm."""
     weights = read_checkpoint(path, asked.key)
-    name, stem = recognise(path, weights, asked.backbone, asked.stem)
-    channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
+    name, stem, channels = recognise(path, weights, asked.backbone, asked.stem)
+    if name is None:
+        raise UserError(f"{path} does not hold a known ResNet; name its network with --backbone.")
     encoder = _untrained(name, stem, channels, asked.size)
     resampled = with_our_positions(encoder.backbone, weights)
     fitting, about = match_keys(encoder.backbone.state_dict(), resampled, f"{name} with the {stem} stem")
@@ -443,6 +449,11 @@ def metadata_of(encoder: FrozenEncoder, classes: Sequence[str] = ()) -> dict[str
     if classes:
         about["classes"] = json.dumps(classes)
     return about if encoder.run is None else about | {"recipe": json.dumps(recipe_as_written(encoder.run), indent=2)}
+
+
+def is_external(path: Path) -> bool:
+    """Whether a source is a checkpoint of another project: a file that we did not write, even one that is not there."""
+    return path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
 
 
 def _is_ours(path: Path) -> bool:

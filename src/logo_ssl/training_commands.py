@@ -130,7 +130,7 @@ class RecipeOptions:
         wishes = {name: value for name, value in vars(first).items() if value is not None}
         name = named or (AUTO if "data" in wishes else cls.without_data)
         recipe = find_recipe(name) if name != AUTO else _chosen(arguments, wishes)
-        if "init" in wishes:
+        if "init" in wishes and name != AUTO:  # which has it already
             from .train.build import with_network_of  # with the networks, which others do not wait for
 
             recipe = with_network_of(recipe, wishes)

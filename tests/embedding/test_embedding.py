@@ -13,6 +13,7 @@ from PIL import Image
 import logo_ssl
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.embedding import embeddings
+from logo_ssl.embedding.comparing import open_encoders
 from logo_ssl.embedding.tables import about_table, read_table
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.system.signals import Stopped
@@ -147,6 +148,14 @@ def test_the_encoder_stays_where_and_as_it_was(encoder, photos):
     logo_ssl.embed(encoder, photos, workers=0)
     assert encoder.training
     assert next(encoder.parameters()).device.type == "cpu"
+
+
+def test_a_comparison_shows_a_module_at_the_size_that_is_asked_for_and_leaves_it_as_it_is():
+    module = logo_ssl.load("random/timm/test_vit", size=64)
+    asked, named = open_encoders([module, "random/timm/test_vit"], 96)
+    assert asked.size == named.size == 96
+    assert asked.backbone.pos_embed.shape == named.backbone.pos_embed.shape != module.pos_embed.shape
+    assert open_encoders([module, module])[0].backbone is module
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,13 @@ def test_a_ruined_encoder_is_worse_with_labels_and_without():
     assert list(compared.encoders[1].differences) == list(WITHOUT)
 
 
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_comparison_leaves_networks_in_the_mode_that_they_were_in(tiny, images, labels):
+    tiny.backbone.train()
+    compare_encoders([tiny, tiny], images, QUIET, labels=labels)
+    assert tiny.backbone.training
+
+
 def test_labels_may_be_left_aside_and_the_same_call_gives_the_same(tiny, images):
     pair = [tiny, frozen(Pooled(), 16)]
     first, again = (compare_encoders(pair, images, QUIET, labels=False) for _ in range(2))

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,11 +16,11 @@ import torchvision
 from rich.console import Console
 from small_runs import SMALL, assert_equal_runs, at_step, console, train
 
-from logo_ssl import load_backbone, resume
+from logo_ssl import finetune, load_backbone, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.cli import parse
 from logo_ssl.data import LoadingConfig, load_data
-from logo_ssl.encoders import load_encoder
+from logo_ssl.encoders import IMAGENET_MEAN, Architecture, load_encoder, metadata_of
 from logo_ssl.errors import UserError
 from logo_ssl.eval.features import Extraction
 from logo_ssl.eval.knn import KNN
@@ -31,10 +30,10 @@ from logo_ssl.recipes import OptimiserConfig, read_recipe
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, trainer
-from logo_ssl.train.build import recipe_for
+from logo_ssl.train.build import recipe_for, with_network_of
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.types import ImageBatch
-from logo_ssl.weights import read_tensors
+from logo_ssl.weights import read_tensors, save_model
 
 
 @pytest.mark.parametrize("kind", ["lars", "adamw"])
@@ -203,7 +202,7 @@ def test_settings_too_large_for_the_data_are_cut_and_said(data, tmp_path):
         ({"precision": "bf16"}, "precision=bf16"),
         ({"data": "nowhere"}, "nowhere"),
         ({"init": "nowhere.bin"}, r"nowhere\.bin"),
-        ({"init": "nowhere.txt"}, r"init='nowhere\.txt'"),
+        ({"init": "nowhere.txt"}, r"'nowhere\.txt' is not an encoder"),
         ({"init": "plain.safetensors"}, r"init=plain\.safetensors"),
         ({"init": "plain.safetensors", "init_key": "student"}, "key='student'"),
         ({"init_key": "student"}, "init_key=student"),
@@ -219,10 +218,11 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(data, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("source", ["run", "unfinished run", "its file", "checkpoint", "library"])
+@pytest.mark.parametrize("source", ["run", "unfinished run", "its file", "its classifier", "checkpoint", "library"])
 def test_training_starts_from_whatever_can_be_evaluated_and_normalises_as_there(data, tmp_path, monkeypatch, source):
     other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
-    weights, mean = safetensors.torch.load_file(other.backbone_file), load_backbone(other)[1]["mean"]
+    (model, needs), weights = load_backbone(other), safetensors.torch.load_file(other.backbone_file)
+    mean = needs["mean"]
     with np.load(data) as arrays:
         np.savez(tmp_path / "dark.npz", train_images=arrays["train_images"] // 2)
     init = str(tmp_path / "other")
@@ -231,14 +231,18 @@ def test_training_starts_from_whatever_can_be_evaluated_and_normalises_as_there(
         other.backbone_file.unlink()
     elif source == "its file":
         init = str(other.backbone_file)
+    elif source == "its classifier":
+        init = str(tmp_path / "model")
+        finetune(other.path, data, out=init, frozen=True, device="cpu", workers=0)
     elif source == "checkpoint":
-        init, mean = str(tmp_path / "theirs.pth.tar"), [value / 2 for value in mean]
+        init, mean = str(tmp_path / "theirs.pth.tar"), IMAGENET_MEAN
         theirs = {f"a.b.c.d.e.{key}": value for key, value in weights.items()}
         torch.save({"teacher": {key: 0 * value for key, value in theirs.items()}, "student": theirs}, init)
     elif source == "library":
         init, mean = "timm/small", [0.5, 0.4, 0.3]
-        model = SimpleNamespace(state_dict=lambda: weights, pretrained_cfg={"mean": mean, "std": (0.2,) * 3})
-        monkeypatch.setattr("timm.create_model", lambda name, pretrained: model)
+        model.pretrained_cfg = {"mean": mean, "std": (0.2,) * 3}
+        monkeypatch.setattr("timm.is_model", lambda name: True)
+        monkeypatch.setattr("timm.create_model", lambda name, **_: model)
     said = list[str]()
     recipe = SMALL.changed(init=init, init_key="student" if source == "checkpoint" else None)
     module = build(recipe, load_data(str(tmp_path / "dark.npz"), 16), said.append)
@@ -248,12 +252,24 @@ def test_training_starts_from_whatever_can_be_evaluated_and_normalises_as_there(
     assert ("under 'a.b.c.d.e.'" in said[0]) == (source == "checkpoint")
 
 
+def keep_classifier(folder, backbone, stem):
+    """A ResNet-18 as `logo-ssl finetune` keeps it, by the name and the stem that its source has."""
+    found = load_encoder("random/resnet18", stem=stem or "imagenet", size=32)
+    head, architecture = torch.nn.Linear(512, 2), Architecture(backbone, stem)
+    found = replace(found, architecture=architecture, head=head, classes=("cat", "dog"))
+    save_model(folder, found.classifier.backbone, metadata_of(found, found.classes), "{}")
+
+
 def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data, tmp_path):
     network = build_backbone("resnet18", "cifar")
-    torch.save({"state_dict": network.state_dict()}, tmp_path / "theirs.pth.tar")
+    for name in ("theirs.pth.tar", "moco-ep=9.ckpt"):  # the second as solo-learn calls its own
+        torch.save({"state_dict": network.state_dict()}, tmp_path / name)
+    keep_classifier(tmp_path / "model", "torchvision/resnet18", "")
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1, stem="cifar")
     chosen = {
         str(tmp_path / "theirs.pth.tar"): ("resnet18", "cifar"),
+        str(tmp_path / "moco-ep=9.ckpt"): ("resnet18", "cifar"),
+        str(tmp_path / "model"): ("resnet18", "imagenet"),
         str(run.path): ("tiny", "cifar"),
         str(run.backbone_file): ("tiny", "cifar"),
         "torchvision/resnet34": ("resnet34", "imagenet"),
@@ -263,6 +279,20 @@ def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data,
         recipe = recipe_for(data, "cpu", {"init": init})
         assert (recipe.backbone, recipe.stem) == network
     assert recipe_for(data, "cpu", {"init": init, "backbone": "resnet50"}).backbone == "resnet50"
+
+
+@pytest.mark.parametrize(
+    ("backbone", "stem", "told"),
+    [("torchvision/resnet18", "", ""), ("resnet18", "lightly", "ReLU"), ("resnet18", "solo-learn", "pads")],
+)
+def test_a_start_tells_what_a_recipe_builds_otherwise(data, tmp_path, backbone, stem, told):
+    keep_classifier(tmp_path / "model", backbone, stem)
+    keep_classifier(tmp_path / "model", backbone, stem)
+    init, said = {"init": str(tmp_path / "model")}, list[str]()
+    module = build(with_network_of(SMALL, init).changed(**init), load_data(data, 16), said.append)
+    assert "unchanged" not in said[0]
+    assert said[0].count("of a network") == said[0].count(told or "of a network") == bool(told)
+    assert module.mean == IMAGENET_MEAN
 
 
 def test_a_recipe_takes_the_network_of_the_weights_to_start_from_unless_one_is_named(data, tmp_path):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..eval.features import Extraction, features_of
 from ..eval.protocol import about_data, check_result, data_for, save
 from ..files import check_output, write
 from ..knn import Neighbours, nearest_neighbours
+from ..models.backbones import set_size
 from ..ranges import Seed, check_ranges
 from ..system.hardware import best_device
 from ..system.randomness import stream
@@ -72,7 +74,11 @@ def open_encoders(sources: Sequence[Encoder], size: int | None = None) -> list[F
         elif isinstance(source, str | os.PathLike):
             found.append(load_encoder(os.fspath(source), size=size))
         else:
-            found.append(frozen(source))
+            known = frozen(source)
+            if size is not None and size != known.size:  # the caller's own network stays as it is
+                known = replace(known, backbone=deepcopy(known.backbone), size=size)
+                set_size(known.backbone, size)
+            found.append(known)
     return found
 
 

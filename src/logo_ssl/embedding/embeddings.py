@@ -5,7 +5,7 @@ import shlex
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split
 from ..encoders import EncoderOptions, FrozenEncoder
 from ..errors import Interrupted, UserError
-from ..eval.features import PREPROCESSING, Extraction, FeatureStore, compute, features_key
+from ..eval.features import PREPROCESSING, Extraction, FeatureStore, brought_back, compute, features_key
 from ..eval.protocol import data_for
 from ..system.signals import Stopped
 from ..system.terminal import counted, progress_bars
@@ -156,16 +156,6 @@ def in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, bad
     *texts, vectors = zip(*parts, strict=True)
     paths, labels, splits = (list(chain.from_iterable(text)) for text in texts)
     return Embeddings(paths, labels, np.concatenate(vectors), sorted(bad.names), splits)
-
-
-@contextmanager
-def brought_back(network: nn.Module) -> Iterator[None]:
-    """Afterwards the network is where it was."""
-    home = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    try:
-        yield
-    finally:
-        network.to(home)
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:

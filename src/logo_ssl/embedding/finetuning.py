@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ..data import ImageSet
 from ..encoders import metadata_of
-from ..eval.features import Extraction
+from ..eval.features import Extraction, brought_back
 from ..eval.finetune import FineTune
 from ..eval.linear import Linear
 from ..eval.protocol import DataProtocol, Measurement, about_data, content_of, data_for, show
 from ..files import check_output_folder
 from ..weights import save_model
-from .embeddings import Encoder, brought_back
+from .embeddings import Encoder
 from .module import Classifier, load_classifier
 from .module import frozen as known_encoder
 

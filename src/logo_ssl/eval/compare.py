@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, votes
 from ..system.hardware import best_device
 from ..system.randomness import stream
-from .features import Extraction, exact_convolutions, in_channels
+from .features import Extraction, brought_back, exact_convolutions, in_channels
 from .lbfgs import WEIGHTS, how_chosen, select_weight
 from .protocol import CLEAR
 from .splits import split_features
@@ -129,11 +129,12 @@ def compare_encoders(
     about, scores = dict[str, Any](), list[Scores]()
     squares = None if labelled else sample(data, max(encoder.size for encoder in encoders), how)
     for encoder in encoders:
-        if squares is None:
-            found, about = class_scores(encoder, data, how, seed)
-            how = replace(how, look_for_copies=False, say=lambda sentence: None)  # the same for each encoder
-        else:
-            found, about = crop_scores(encoder, squares, how, seed), {"test_images": len(squares)}
+        with brought_back(encoder.backbone):
+            if squares is None:
+                found, about = class_scores(encoder, data, how, seed)
+                how = replace(how, look_for_copies=False, say=lambda sentence: None)  # the same for each encoder
+            else:
+                found, about = crop_scores(encoder, squares, how, seed), {"test_images": len(squares)}
         scores.append(found)
     about |= {"measures": {name: MEASURES[name].about for name in scores[0]}, "seed_of_comparison": seed}
     pairs = zip(encoders, scores, strict=True)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split, fingerprint, nvjpeg
 from ..data.decode import image_sizes, none_readable
@@ -194,6 +194,17 @@ def compute(
                 whole[torch.tensor([split.images.name(row) in bad for row in part.tolist()])] = torch.nan
             yield whole
             part, found = next(waiting, part), []
+
+
+@contextmanager
+def brought_back(network: nn.Module) -> Iterator[None]:
+    """Afterwards the network is where it was, and in the mode that it was in."""
+    home = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    was_training = network.training
+    try:
+        yield
+    finally:
+        network.to(home).train(was_training)
 
 
 def _forward(encoder: FrozenEncoder, pixels: UInt8[Tensor, "n C H W"], how: Extraction) -> Float[Tensor, "n F"]:

@@ -242,13 +242,13 @@ def set_size(backbone: nn.Module, size: int) -> None:
         net.set_input_size(img_size=size)
 
 
-def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-    """Load what fits by name and shape; give back the names that were missing and those that found no place."""
+def load_weights(backbone: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Load what fits by name and shape; give back the names that were missing."""
     own = backbone.state_dict()
     weights = with_our_first_layer(backbone, with_our_positions(backbone, weights))
     fitting = {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape}
     backbone.load_state_dict(fitting, strict=False)
-    return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())
+    return sorted(own.keys() - fitting.keys())
 
 
 def plain_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

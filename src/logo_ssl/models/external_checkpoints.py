@@ -188,18 +188,18 @@ def guess_resnet(weights: Mapping[str, Tensor]) -> tuple[str | None, EncoderStem
 
 
 def recognise(
-    path: Path, weights: Mapping[str, Tensor], name: str | None, stem: EncoderStem | None
-) -> tuple[str, EncoderStem]:
-    """Which network a checkpoint holds: as it was named, else by its shapes."""
+    path: Path, weights: Mapping[str, Tensor], name: str | None = None, stem: EncoderStem | None = None
+) -> tuple[str | None, EncoderStem, int]:
+    """Which network a checkpoint holds, as it was named or by its shapes (None: another), its stem and channels."""
     resnet, first_layers = guess_resnet(weights)
     if (
         resnet is not None and name in KNOWN_RESNETS.values() and name != resnet
     ):  # a larger ResNet has a smaller one's keys
         raise UserError(f"backbone={name}: {path} holds a {resnet} by its shapes.")
-    name = name or resnet
-    if name is None:
-        raise UserError(f"{path} does not hold a known ResNet; name its network with --backbone.")
-    return name, stem or ("solo-learn" if first_layers == "cifar" and _is_solo_learn(path) else first_layers)
+    if first_layers == "cifar" and _is_solo_learn(path):
+        first_layers = "solo-learn"
+    channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
+    return name or resnet, stem or first_layers, channels
 
 
 def _is_solo_learn(path: Path) -> bool:
@@ -247,15 +247,15 @@ def _best_places(
 ) -> tuple[dict[str, str], str]:
     """Where a backbone's weights are, and under which prefix: all in a teacher, all in what is no copy, or most."""
     ends = {naming(key) for naming in NAMINGS for key in list(own)[:1]}
-    prefixes = dict.fromkeys(key.removesuffix(end) for key in weights for end in ends if key.endswith(end))
+    found_prefixes = (key.removesuffix(end) for key in weights for end in ends if key.endswith(end))
 
     def rank(found: tuple[dict[str, str], str]) -> tuple[bool, bool, int]:
         places, prefix = found
         whole = all(key in places or key.endswith(COUNTER) for key in own)
         return whole and TEACHER in prefix, whole and not any(copy in prefix for copy in COPIES), len(places)
 
-    found = [(dict[str, str](), "")]
-    for prefix in prefixes:
+    found = list[tuple[dict[str, str], str]]()
+    for prefix in dict.fromkeys(["", *found_prefixes]):
         for naming in NAMINGS if not prefix or prefix.endswith(".") else ():
             places = {k: p for k in own if (p := prefix + naming(k)) in weights}
             fitting = {k: p for k, p in places.items() if k in resized or weights[p].shape == own[k].shape}

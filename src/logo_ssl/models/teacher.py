@@ -1,6 +1,5 @@
 """A frozen encoder that teaches another one."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 
-Looks = tuple[Sequence[float], Sequence[float]]
+Looks = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel."""
 
 

@@ -117,7 +117,7 @@ class Recipe:
     drop_path: Annotated[float, Allowed(lambda rate: 0 <= rate < 1, "0 <= drop_path < 1")] = 0.0
     """Stochastic depth of a timm network: how often its last block is left out, earlier ones less."""
     init: str | None = None
-    """Start from these backbone weights: `pretrained`, torchvision/NAME, timm/NAME, a run folder, or a checkpoint."""
+    """Start from these backbone weights: `pretrained`, torchvision/NAME, timm/NAME, a run, a model, or a checkpoint."""
     init_key: str | None = None
     """Which weights of the checkpoint, such as student (default: of DINO the teacher, else not the momentum copy)."""
     initialisation: Literal["library", "torch"] = "library"

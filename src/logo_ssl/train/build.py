@@ -1,35 +1,34 @@
 """A recipe for the data and the machine, and the networks that it builds."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import timm
-import timm.data
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
-from ..encoders import load_encoder
+from ..encoders import Architecture, is_external, load_encoder, usual_looks
 from ..errors import UserError
 from ..models import Teacher, build_backbone, draw_as_torch_does
 from ..models.backbones import POSITIONS, first_convolution, load_weights
 from ..models.batch_norm import fitting_batch
-from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
+from ..models.external_checkpoints import matching_keys, read_checkpoint, recognise
 from ..models.teacher import Looks
-from ..recipes import RECIPES, Machine, Recipe, choose, read_recipe
-from ..run import Run
+from ..recipes import RECIPES, Machine, Recipe, choose
 from ..strategies import own_roles
 from ..system.hardware import available_memory, best_device, hardware
 from ..system.terminal import counted
-from ..weights import NETWORK, load_backbone, newest_encoder, read_tensors
 from .module import Pretraining
 
 Say = Callable[[str], None]
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
+CHANGED = {
+    "lightly": " of a network without the first ReLU, which this one has,",
+    "solo-learn": " of a network that pads its first layer by 2 pixels, this one by 1,",
+}
+"""What a recipe builds otherwise than the network of the weights, by its stem."""
 
 
 def machine_for(device: str) -> Machine:
@@ -114,10 +113,9 @@ def build(
         if recipe.initialisation == "torch":
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
-            start, about = initialise(backbone, recipe)
+            looks, about = initialise(backbone, recipe)
             say(about)
-            if start.normalisation is not None and len(start.normalisation[0]) == data.channels:
-                mean, std = start.normalisation
+            mean, std = looks if len(looks[0]) == data.channels else (mean, std)
         framework = recipe.framework.build(backbone, backbone.num_features)
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
         if recipe.framework_traits.teacher:
@@ -146,86 +144,53 @@ def load_teacher(recipe: Recipe, channels: int, students: Looks) -> Teacher:
 
 
 class Start(NamedTuple):
-    """Weights to start from, under the names of a backbone."""
+    """Weights to start from, and what is known of their network."""
 
     weights: Mapping[str, Tensor]
-    remark: str = ""
-    """What there is to say of them: which part of a checkpoint they are, and of what network."""
-    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Mean and standard deviation of the images that they were trained on, if known."""
+    """In a checkpoint of another project, with all that is next to them."""
+    architecture: Architecture
+    """Its backbone is empty if the weights do not show it."""
+    looks: Looks
+    """Of the images that they were trained on."""
 
 
-def initialise(backbone: nn.Module, recipe: Recipe) -> tuple[Start, str]:
-    """Load the weights that `init` names; gives them back, and a sentence about what fitted."""
-    init = str(recipe.init)
-    if init == "pretrained":
-        init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
-    start = _start_of(init, recipe.init_key, backbone)
-    missing, unused = load_weights(backbone, dict(start.weights))
-    own = backbone.state_dict()
+def start_of(init: str, key: str | None) -> Start:
+    """The weights that `init` names, as they are: what fits of another project's is known once there is a backbone."""
+    if is_external(path := Path(init).expanduser()):
+        weights = read_checkpoint(path, key)
+        name, stem, channels = recognise(path, weights)
+        return Start(weights, Architecture(name or "", stem), usual_looks(channels))
+    found = load_encoder(init, key=key)
+    return Start(found.backbone.state_dict(), found.architecture, (found.mean, found.std))
+
+
+def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
+    """Backbone, stem and pooling for the weights that `init` names, as recipes have them; nothing if it is unknown."""
+    if init is None or init == "pretrained":
+        return {}
+    published = init.startswith(("torchvision/", "timm/"))  # to be fetched by whoever needs the weights
+    backbone, stem, pooling = Architecture(init) if published else start_of(init, key).architecture
+    ours = "imagenet" if stem in ("", "imagenet") else "cifar"
+    known = {"backbone": backbone.removeprefix("torchvision/"), "stem": ours, "pooling": pooling}
+    return known if backbone else {}
+
+
+def initialise(backbone: nn.Module, recipe: Recipe) -> tuple[Looks, str]:
+    """Load the weights that `init` names; gives back how their images look, and a sentence about what fitted."""
+    start, own = start_of(str(recipe.start), recipe.init_key), backbone.state_dict()
+    first = first_convolution(backbone)
+    resizable = (POSITIONS,) if first is None else (POSITIONS, first[0])
+    weights, prefix = matching_keys(own, start.weights, resizable)
+    missing = load_weights(backbone, weights)
     fitted, n_own = len(own) - len(missing), len(own)
     if fitted < n_own / 2:
         raise UserError(
             f"init={recipe.init}: {fitted} of {n_own} tensors fit {recipe.backbone} with the {recipe.stem} stem; give "
             "its --backbone and --stem."
         )
-    resized = [name for name in own if name not in missing and start.weights[name].shape != own[name].shape]
+    remark = (f" under {prefix!r}" if prefix else "") + CHANGED.get(start.architecture.stem, "")
+    resized = [name for name in own if name not in missing and weights[name].shape != own[name].shape]
     rest = f"; resampled: {', '.join(resized)}" if resized else ""
     rest += f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
-    return start, f"Started from {recipe.init}: {fitted} tensors{start.remark} fit, {len(unused)} are not used{rest}."
-
-
-def network_of(init: str | None, key: str | None = None) -> dict[str, str]:
-    """Backbone, stem and pooling of the network whose weights `init` names; nothing if it does not tell."""
-    library, _, name = str(init).partition("/")
-    if library == "timm":
-        return {"backbone": str(init), "stem": "imagenet"}
-    if library == "torchvision":
-        return {"backbone": name, "stem": "imagenet"}
-    path = Path(str(init)).expanduser()
-    if path.is_dir():
-        recipe = read_recipe(Run.existing(path))
-        return {"backbone": recipe.backbone, "stem": recipe.stem, "pooling": recipe.pooling}
-    if not (path.is_file() and path.name.endswith(SUFFIXES)):
-        return {}
-    if path.suffix == ".safetensors" and (told := read_tensors(path)[1]).keys() >= {"backbone", "stem"}:
-        return {name: told[name] for name in NETWORK if name in told}
-    resnet, stem = guess_resnet(read_checkpoint(path, key))
-    return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
-
-
-def _start_of(init: str, key: str | None, backbone: nn.Module) -> Start:
-    """The weights that `init` names: published ones, of a run, or in a checkpoint."""
-    library, _, name = init.partition("/")
-    path = Path(init).expanduser()
-    if library in ("torchvision", "timm"):
-        try:
-            if library == "torchvision":
-                published: Any = torchvision.models.get_model_weights(name)["DEFAULT"]
-                looks = published.transforms()
-                return Start(published.get_state_dict(), "", (tuple(looks.mean), tuple(looks.std)))
-            model: Any = timm.create_model(name, pretrained=True)
-            looks = timm.data.resolve_model_data_config(model)
-            return Start(model.state_dict(), "", (tuple(looks["mean"]), tuple(looks["std"])))
-        except (OSError, RuntimeError, ValueError) as error:
-            raise UserError(f"The weights of {init} could not be fetched ({error}); give init a file.") from error
-    if path.is_dir():
-        newest = newest_encoder(run := Run.existing(path))
-        network, needs = load_backbone(run) if newest is None else (newest.backbone, newest.needs)
-        return Start(network.state_dict(), "", (tuple(needs["mean"]), tuple(needs["std"])))
-    if path.name.endswith(SUFFIXES):
-        content = read_checkpoint(path, key)
-        first = first_convolution(backbone)
-        resized = (POSITIONS,) if first is None else (POSITIONS, first[0])
-        weights, prefix = matching_keys(backbone.state_dict(), content, resized)
-        remark = f" under {prefix!r}" if prefix else ""
-        if guess_resnet(content)[1] == "lightly":
-            remark += " of a network without the first ReLU, which this one has,"
-        told = read_tensors(path)[1] if path.suffix == ".safetensors" else {}
-        known = told.keys() >= {"mean", "std"}  # as in a run's own file
-        looks = (tuple(json.loads(told["mean"])), tuple(json.loads(told["std"]))) if known else None
-        return Start(weights, remark, looks)
-    raise UserError(
-        f"init={init!r}: must be `pretrained`, a run, torchvision/NAME, timm/NAME, or a checkpoint "
-        f"({', '.join(SUFFIXES)})."
-    )
+    unused = len(start.weights) - fitted
+    return start.looks, f"Started from {recipe.init}: {fitted} tensors{remark} fit, {unused} are not used{rest}."

@@ -81,8 +81,10 @@ def pretrain(
     changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
-    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(os.fspath(recipe))
-    recipe = with_network_of(recipe, changes).changed(**changes)
+    else:
+        recipe = recipe if isinstance(recipe, Recipe) else find_recipe(os.fspath(recipe))
+        recipe = with_network_of(recipe, changes)
+    recipe = recipe.changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
     run = Run(out)
