@@ -416,7 +416,8 @@ def _from_file(path: Path) -> FrozenEncoder:
         encoder = rebuilt_encoder(needs)
         if classes := needs.get("classes"):
             head = nn.Linear(weights["head.weight"].shape[1], len(classes)).requires_grad_(False)
-            encoder = replace(encoder, head=head, classes=tuple(classes))
+            says = (f"{path} was trained with labels: figures on images that it learned from are too high.",)
+            encoder = replace(encoder, head=head, classes=tuple(classes), says=(*encoder.says, *says))
         (encoder.classifier if classes else encoder).backbone.load_state_dict(weights)
     except BROKEN as error:
         raise UserError(f"{path} is not a whole encoder ({error}); write or copy it again.") from error

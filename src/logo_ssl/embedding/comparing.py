@@ -205,6 +205,8 @@ class Compare:
         console, paged = plain_console(), self.out is not None and self.out.suffix.lower() in PAGES
         out = self.out.with_suffix(".json") if self.out is not None and paged else self.out
         encoders = open_encoders(self.encoders, self.size)
+        for sentence in dict.fromkeys(sentence for encoder in encoders for sentence in encoder.says):
+            console.print(sentence)
         home = next((encoder for encoder in encoders if encoder.run is not None), encoders[0])
         check_result(out, self.overwrite, home.run)
         if self.out is not None:

@@ -13,7 +13,7 @@ from ..encoders import metadata_of
 from ..eval.features import Extraction, brought_back
 from ..eval.finetune import FineTune
 from ..eval.linear import Linear
-from ..eval.protocol import DataProtocol, Measurement, about_data, content_of, data_for, show
+from ..eval.protocol import CLEAR, DataProtocol, Measurement, about_data, content_of, data_for, show
 from ..files import check_output_folder
 from ..weights import save_model
 from .embeddings import Encoder
@@ -95,5 +95,9 @@ class Finetune(FineTune):
             found = protocol.measure(encoder, data, how)
             keep(found, data, self.out, how)
         show(console, protocol.title, [{encoder.name: found}])
+        metric, value = next(iter(found.figures.items()))
+        chance = (found.record if self.frozen else found.record["results"][0])["chance"]
+        if value < chance + CLEAR * found.record["standard_errors"][metric]:
+            console.print(f"This is not measurably better than guessing ({chance:.2f} %): more labels may help.")
         model = shlex.quote(str(self.out))
         console.print(f"Saved: {self.out}\nNext: logo-ssl predict {model} --data NEW --out predictions.csv")

@@ -18,6 +18,7 @@ from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, votes
 from ..system.hardware import best_device
 from ..system.randomness import stream
+from ..system.terminal import counted
 from .features import Extraction, brought_back, exact_convolutions, in_channels
 from .lbfgs import WEIGHTS, how_chosen, select_weight
 from .protocol import CLEAR
@@ -132,7 +133,7 @@ def compare_encoders(
         with brought_back(encoder.backbone):
             if squares is None:
                 found, about = class_scores(encoder, data, how, seed)
-                how = replace(how, look_for_copies=False, say=lambda sentence: None)  # the same for each encoder
+                how = replace(how, look_for_copies=False, say=lambda sentence: None, unreadable=[])  # the same for each
             else:
                 found, about = crop_scores(encoder, squares, how, seed), {"test_images": len(squares)}
         scores.append(found)
@@ -182,6 +183,9 @@ def class_scores(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: 
     device = best_device(how.device)
     splits = split_features(encoder, data, how, seed).to(device)
     known, labels = splits.train.joined(splits.val), splits.test.labels
+    about = splits.about() | {"k": K, "tau": TAU}
+    kept = "" if about["official_test"] else f" of {len(labels) + len(known.labels):,}, as there is no test split"
+    how.say(f"{len(labels):,} test images{kept}; {splits.n_classes} classes, chance {about['chance']:.2f} %.")
     near = nearest_neighbours(splits.test.features, known.features, K, device=device)
     voted = votes(near, known.labels, splits.n_classes, K, TAU).argmax(dim=1)
     val = torch.arange(len(known.labels), device=known.labels.device) >= len(splits.train.labels)
@@ -189,7 +193,7 @@ def class_scores(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: 
     chosen = select_weight(known, splits.n_classes, val, L2_WEIGHTS, progress=progress)
     guesses = {"knn": voted, "linear": chosen.probe.scores(splits.test.features).argmax(dim=1).cpu()}
     scores = {name: 100 * (guess == labels.cpu()).double() for name, guess in guesses.items()}
-    return scores, splits.about() | {"k": K, "tau": TAU, "l2_weight": how_chosen(splits, folds=False)}
+    return scores, about | {"l2_weight": how_chosen(splits, folds=False)}
 
 
 # -- Without labels
@@ -199,7 +203,10 @@ def sample(data: ImageSet, size: int, how: Extraction, most: int = MOST) -> Spli
     """Some images as squares, with their rows for labels: test images, or training images if there are no others."""
     split = data.test if data.test is not None and len(data.test) else data.train
     some = Split(split.images, torch.arange(len(split))).thinned(most)
-    squares = squared(some, size, BadImages(len(some), how.max_bad), how.workers)
+    squares = squared(some, size, bad := BadImages(len(some), how.max_bad, root=data.root), how.workers)
+    if bad.names:
+        how.say(f"{counted(len(bad), 'image')} cannot be read and had to be left out.")
+        how.unreadable.extend(sorted(bad.names))
     if len(squares) < LEAST:
         raise UserError(f"{data.name} has {len(squares)} such images; {LEAST} are needed to compare without labels.")
     return squares

@@ -410,7 +410,7 @@ def print_result(run: Run, bad: BadImages, seconds: float, console: Console) -> 
         console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
     lines = list(run.metrics())
     spread = next((line for line in reversed(lines) if "z_std" in line), None)
-    result = knn_summary(lines) or "without kNN, quality is not measured."
+    result = knn_summary(lines) or f"no kNN; `logo-ssl compare {run.path} untrained` tells whether it learned."
     if spread and not any("knn" in line for line in lines):
         result = f"spread {spread['z_std']:.2f} (0: collapsed, 1: even); {result}"
     console.print(f"Result: {result}")
